@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The few atomic operations that the gate uses, each with the reason for its
+ * order. docs/grant-word.md has the whole argument.
+ */
+#ifndef VGPU_ATOMIC_H
+#define VGPU_ATOMIC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Counting into the gate and then loading the word, against changing the word
+ * and then loading the count: each side must see the other's write or be seen
+ * (Dekker), so all four are sequentially consistent. */
+static inline uint64_t word_load(uint64_t *word)
+{
+	return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
+static inline bool word_cas(uint64_t *word, uint64_t from, uint64_t to)
+{
+	return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+static inline uint64_t count_in(uint64_t *count)
+{
+	return __atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Release: what was submitted was recorded before, and whoever reads the count
+ * as 0 must see it in flight. */
+static inline void count_out(uint64_t *count)
+{
+	__atomic_sub_fetch(count, 1, __ATOMIC_RELEASE);
+}
+
+static inline uint64_t count_load(uint64_t *count)
+{
+	return __atomic_load_n(count, __ATOMIC_SEQ_CST);
+}
+
+/* Storing IDLE and then loading wanted, against vgpud's storing wanted and then
+ * loading the word: Dekker again. */
+static inline uint32_t flag_load(uint32_t *flag)
+{
+	return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
+}
+
+/* Raised before PENDING is sent, so that whoever gets it reads it: release. The
+ * futex's own comparison orders it against the grant. */
+static inline uint32_t waiting_raise(uint32_t *waiting)
+{
+	return __atomic_fetch_add(waiting, 1, __ATOMIC_SEQ_CST);
+}
+
+static inline void waiting_lower(uint32_t *waiting)
+{
+	__atomic_sub_fetch(waiting, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Numbers for people and for accounts; nothing is decided on them. */
+static inline void stat_store(uint64_t *stat, uint64_t value)
+{
+	__atomic_store_n(stat, value, __ATOMIC_RELAXED);
+}
+
+static inline void stat_add(uint64_t *stat, uint64_t value)
+{
+	__atomic_add_fetch(stat, value, __ATOMIC_RELAXED);
+}
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+#endif

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The grant word, as the client changes it:
+ *
+ *   OPEN(e)    -> CLOSING(e)  somebody thinks that nothing is in flight
+ *   CLOSING(e) -> IDLE(e)     gate, waiting, in flight were 0, read in this order
+ *   CLOSING(e) -> OPEN(e)     they were not
+ *   IDLE(e)    -> OPEN(e)     new work: reclaimed without a message
+ *   DRAINING(e)-> CLOSED(e)   thread.c, after a revoke
+ *
+ * Every change is a compare-and-swap of state and epoch; one that fails means
+ * that vgpud was quicker, and its state stands.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "internal.h"
+
+struct gate vgpu_gate = {
+	.sock = -1,
+	.page_fd = -1,
+	.stop_fd = -1,
+	.bind_turn = PTHREAD_MUTEX_INITIALIZER,
+	.bind_lock = PTHREAD_MUTEX_INITIALIZER,
+	.bind_done = PTHREAD_COND_INITIALIZER,
+};
+
+#define GATE_TLS static _Thread_local __attribute__((tls_model("initial-exec")))
+
+GATE_TLS bool counted;             /* this thread is in page->waiting */
+GATE_TLS volatile bool closer;     /* this thread made the word CLOSING */
+GATE_TLS volatile bool interrupted; /* ... and a signal handler undid that */
+
+static void sleep_on(uint64_t *word, uint64_t seen)
+{
+	/* Shared, since vgpud wakes. Little-endian: the low half comes first,
+	 * and it holds the state and the low bits of the epoch. */
+	syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, (uint32_t)seen, NULL, NULL, 0);
+}
+
+void vgpu_gate_enter(void)
+{
+#ifndef VGPU_NO_GATE
+	struct vgpu_page *page = vgpu_gate.page;
+	unsigned spins = 0;
+	uint64_t w;
+
+	if (!page)
+		return;
+	count_in(&vgpu_gate.inside);
+	for (;;) {
+		w = word_load(&page->word);
+		switch (VGPU_STATE(w)) {
+		case VGPU_OPEN:
+			return;
+		case VGPU_IDLE: {
+			/* Read before: once the word is OPEN another thread may
+			 * close it and write these anew. */
+			uint64_t since = vgpu_gate.idle_since_ns, epoch = vgpu_gate.idle_epoch;
+
+			if (!word_cas(&page->word, w, VGPU_WORD(VGPU_OPEN, VGPU_EPOCH(w))))
+				continue;
+			if (epoch == VGPU_EPOCH(w))
+				stat_add(&page->idle_ns, now_ns() - since);
+			return;
+		}
+		case VGPU_CLOSING:
+			if (closer) {
+				/* A signal handler on the very thread that is
+				 * closing: it would wait for itself. */
+				interrupted = true;
+				word_cas(&page->word, w, VGPU_WORD(VGPU_OPEN, VGPU_EPOCH(w)));
+				continue;
+			}
+			/* A few loads of another thread, unless it was preempted. */
+			if (++spins % 128)
+				cpu_relax();
+			else
+				sched_yield();
+			continue;
+		}
+		/* CLOSED, DRAINING. Whoever raises waiting from 0 rings; there is
+		 * no "already said" flag that could go stale. */
+		count_out(&vgpu_gate.inside);
+		if (!counted) {
+			counted = true;
+			if (waiting_raise(&page->waiting) == 0)
+				vgpu_sock_ring(VGPU_PENDING);
+		}
+		sleep_on(&page->word, w);
+		if (!vgpu_gate.page) /* cannot be: a fork's child has one thread */
+			return;
+		count_in(&vgpu_gate.inside);
+	}
+#endif
+}
+
+void vgpu_gate_leave(void)
+{
+	struct vgpu_page *page = vgpu_gate.page;
+
+	if (!page)
+		return;
+	stat_add(&page->submitted, 1);
+#ifndef VGPU_NO_GATE
+	if (counted) {
+		counted = false;
+		waiting_lower(&page->waiting);
+	}
+	count_out(&vgpu_gate.inside);
+#endif
+}
+
+/* OPEN -> CLOSING -> IDLE, or back. True if the word is IDLE by our doing. */
+bool vgpu_gate_try_idle(void)
+{
+	struct vgpu_page *page = vgpu_gate.page;
+	uint64_t w = word_load(&page->word), closing, now;
+	bool idle;
+
+	if (VGPU_STATE(w) != VGPU_OPEN || closer)
+		return false;
+	closing = VGPU_WORD(VGPU_CLOSING, VGPU_EPOCH(w));
+	closer = true;
+	interrupted = false;
+	if (!word_cas(&page->word, w, closing)) {
+		closer = false;
+		return false;
+	}
+	/* The order matters: a thread that found the gate open is in the count
+	 * until it has recorded what it submitted. */
+	idle = count_load(&vgpu_gate.inside) == 0 &&
+	       flag_load(&page->waiting) == 0 &&
+	       !vgpu_gate.ops.in_flight(vgpu_gate.ops.arg);
+	if (idle && !interrupted) {
+		now = now_ns();
+		stat_store(&page->completed_ns, now);
+		vgpu_gate.idle_since_ns = now;
+		vgpu_gate.idle_epoch = VGPU_EPOCH(w);
+		idle = !interrupted && word_cas(&page->word, closing, VGPU_WORD(VGPU_IDLE, VGPU_EPOCH(w)));
+		/* Only now: vgpud sets wanted first and reads the word then. */
+		if (idle && flag_load(&page->wanted))
+			vgpu_sock_ring(VGPU_IDLE_MSG);
+	} else {
+		idle = false;
+		if (!interrupted)
+			word_cas(&page->word, closing, VGPU_WORD(VGPU_OPEN, VGPU_EPOCH(w)));
+	}
+	closer = false;
+	return idle;
+}
+
+void vgpu_gate_complete(void)
+{
+#ifndef VGPU_NO_GATE
+	if (vgpu_gate.page && !vgpu_gate.ops.in_flight(vgpu_gate.ops.arg))
+		vgpu_gate_try_idle();
+#endif
+}
+
+bool vgpu_gate_forked(void)
+{
+	return vgpu_gate.forked;
+}
+
+static void in_forked_child(void)
+{
+	/* The page is not mapped here (MADV_DONTFORK) and the connection is the
+	 * parent's: a child must neither submit in its name nor keep its socket
+	 * open. */
+	vgpu_gate.page = NULL;
+	vgpu_gate.forked = true;
+	vgpu_gate.thread_runs = false;
+	close(vgpu_gate.sock);
+	close(vgpu_gate.page_fd);
+	close(vgpu_gate.stop_fd);
+	vgpu_gate.sock = vgpu_gate.page_fd = vgpu_gate.stop_fd = -1;
+}
+
+static int fail(struct vgpu_gate_error *err, uint32_t code, const char *what, const char *why)
+{
+	err->code = code;
+	err->errnum = errno;
+	snprintf(err->text, sizeof(err->text), "%s: %s", what, why);
+	return -1;
+}
+
+/* Above the numbers that programs close by habit when they become daemons. */
+static int high_fd(int fd)
+{
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, 700);
+
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
+
+/* Connects and says the first HELLO; waits while vgpud is away. */
+static int first_hello(const char *path, int *page_fd, struct vgpu_gate_error *err)
+{
+	uint64_t said_at = now_ns() + 5000000000u;
+	struct vgpu_msg answer;
+	struct timespec pause = { .tv_nsec = 50000000 };
+	int sock;
+
+	for (;;) {
+		sock = vgpu_sock_connect(path);
+		if (sock >= 0) {
+			if (vgpu_sock_hello(sock, -1, &answer, page_fd) == 0) {
+				if (answer.type == VGPU_WELCOME && *page_fd >= 0)
+					return sock;
+				close(sock);
+				if (*page_fd >= 0)
+					close(*page_fd);
+				errno = 0;
+				return fail(err, answer.code, "vgpud refused this process", answer.text);
+			}
+			close(sock);
+		} else if (errno != ECONNREFUSED && errno != ENOENT && errno != EAGAIN) {
+			return fail(err, 0, path, strerror(errno));
+		}
+		if (said_at && now_ns() > said_at) {
+			said_at = 0;
+			fprintf(stderr, "vgpu: vgpud does not answer at %s; waiting for it\n", path);
+		}
+		nanosleep(&pause, NULL);
+	}
+}
+
+int vgpu_gate_start(const char *dir, const struct vgpu_gate_ops *ops, struct vgpu_gate_error *err)
+{
+	struct vgpu_page *page;
+	int sock, page_fd = -1;
+
+	memset(err, 0, sizeof(*err));
+	if (snprintf(vgpu_gate.socket_path, sizeof(vgpu_gate.socket_path), "%s/" VGPU_SOCKET, dir) >=
+	    (int)sizeof(vgpu_gate.socket_path)) {
+		errno = ENAMETOOLONG;
+		return fail(err, 0, dir, strerror(errno));
+	}
+	if (access(dir, X_OK) != 0)
+		return fail(err, 0, dir, strerror(errno));
+	sock = first_hello(vgpu_gate.socket_path, &page_fd, err);
+	if (sock < 0)
+		return -1;
+	page = mmap(NULL, VGPU_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, page_fd, 0);
+	if (page == MAP_FAILED) {
+		fail(err, 0, "failed to map the page", strerror(errno));
+		goto undo;
+	}
+	if (page->magic != VGPU_PAGE_MAGIC || page->version < 1) {
+		errno = 0;
+		fail(err, VGPU_ERR_PAGE, "failed to use the page", "not a page of this protocol");
+		munmap(page, VGPU_PAGE_SIZE);
+		goto undo;
+	}
+	madvise(page, VGPU_PAGE_SIZE, MADV_DONTFORK);
+	vgpu_gate.ops = *ops;
+	vgpu_gate.sock = high_fd(sock);
+	vgpu_gate.page_fd = high_fd(page_fd);
+	vgpu_gate.stop_fd = eventfd(0, EFD_CLOEXEC);
+	vgpu_gate.page = page;
+	if (vgpu_gate.stop_fd >= 0)
+		vgpu_gate.stop_fd = high_fd(vgpu_gate.stop_fd);
+	if (vgpu_gate.stop_fd < 0 || pthread_atfork(NULL, NULL, in_forked_child) != 0 || vgpu_thread_start() != 0) {
+		vgpu_gate.page = NULL;
+		munmap(page, VGPU_PAGE_SIZE);
+		sock = vgpu_gate.sock;
+		page_fd = vgpu_gate.page_fd;
+		fail(err, 0, "failed to start the library's thread", strerror(errno));
+		goto undo;
+	}
+	return 0;
+undo:
+	close(sock);
+	close(page_fd);
+	return -1;
+}
+
+int vgpu_gate_bind(uint8_t (*uuid)[16], int max, struct vgpu_gate_error *err)
+{
+	struct vgpu_msg answer;
+	int n = -1;
+
+	memset(err, 0, sizeof(*err));
+	if (!vgpu_gate.page)
+		return fail(err, 0, "failed to bind", "the gate was not started");
+	pthread_mutex_lock(&vgpu_gate.bind_turn);
+	pthread_mutex_lock(&vgpu_gate.bind_lock);
+	vgpu_gate.bind_asked = true;
+	vgpu_gate.bind_answered = false;
+	vgpu_sock_ring(VGPU_BIND); /* asked again by the library's thread after a reconnection */
+	while (!vgpu_gate.bind_answered)
+		pthread_cond_wait(&vgpu_gate.bind_done, &vgpu_gate.bind_lock);
+	answer = vgpu_gate.bind_answer;
+	pthread_mutex_unlock(&vgpu_gate.bind_lock);
+	pthread_mutex_unlock(&vgpu_gate.bind_turn);
+	if (answer.type != VGPU_BOUND) {
+		errno = 0;
+		return fail(err, answer.code, "no GPU", answer.text);
+	}
+	n = (int)answer.count < max ? (int)answer.count : max;
+	memcpy(uuid, answer.uuid, (size_t)n * 16);
+	return n;
+}
+
+void vgpu_gate_stop(void)
+{
+	if (vgpu_gate.page)
+		vgpu_thread_stop();
+}
+
+void vgpu_gate_stats(uint64_t unhooked, uint64_t unknown)
+{
+	struct vgpu_msg msg = { .type = VGPU_STATS, .a = { unhooked, unknown } };
+
+	if (vgpu_gate.page)
+		vgpu_sock_send(vgpu_gate.sock, &msg, -1);
+}

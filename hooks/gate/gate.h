@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The client's side of the protocol: the gate that every submission of work
+ * passes, and the library's own thread behind it. It knows no GPU API; the
+ * layer above (hooks/driver, hooks/opencl) tells it what is in flight.
+ *
+ * Duties of the layer above:
+ *   - vgpu_gate_start once, before its first submission, and never in a forked
+ *     child of a process that already had a gate (see vgpu_gate_forked);
+ *   - around every submission: vgpu_gate_enter, submit, record what is now in
+ *     flight, vgpu_gate_leave, in this order and on one thread;
+ *   - vgpu_gate_complete whenever it learns for free (a synchronising call
+ *     returned) that nothing may be in flight any more;
+ *   - never vgpu_gate_enter on a thread that must not wait: a host callback, a
+ *     call that is captured into a graph, a call from inside the driver.
+ */
+#ifndef VGPU_GATE_H
+#define VGPU_GATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct vgpu_gate_ops {
+	/* Is anything in flight? Cheap, lock-free, no driver call: called by
+	 * any thread, after it has seen the gate empty. */
+	bool (*in_flight)(void *arg);
+	/* As in_flight, but first ask the driver about everything not known to
+	 * be complete. Called by the library's thread only, and only while
+	 * somebody else wants the GPU or a turn is being drained. */
+	bool (*poll)(void *arg);
+	/* Called once on the library's thread before it does anything else. */
+	void (*thread_start)(void *arg);
+	void *arg;
+};
+
+/* What came back from HELLO or BIND when it failed; text is for people. */
+struct vgpu_gate_error {
+	uint32_t code;             /* enum vgpu_code, or 0 when errno says it */
+	int      errnum;
+	char     text[256];
+};
+
+/* Connects to DIR/sock, says HELLO, maps the page, starts the library's
+ * thread. Waits while vgpud is away. 0, or -1 with *err. Not thread-safe; call
+ * it under a once. */
+int vgpu_gate_start(const char *dir, const struct vgpu_gate_ops *ops, struct vgpu_gate_error *err);
+
+/* Asks vgpud to bind this vGPU; fills at most max raw UUIDs. The number of
+ * GPUs, or -1 with *err. Thread-safe. */
+int vgpu_gate_bind(uint8_t (*uuid)[16], int max, struct vgpu_gate_error *err);
+
+/* Returns once the gate is open and this thread is counted in. No lock and no
+ * system call while the grant is held. */
+void vgpu_gate_enter(void);
+/* Ends what vgpu_gate_enter began; what was submitted is recorded before. */
+void vgpu_gate_leave(void);
+
+/* Nothing seems to be in flight: let the turn become idle if that is so. */
+void vgpu_gate_complete(void);
+
+/* Stops the library's thread; the gate stays as it is. For atexit. */
+void vgpu_gate_stop(void);
+
+/* True in a forked child of a process that had a gate: it must not submit. */
+bool vgpu_gate_forked(void);
+
+/* Tells vgpud about what could not be gated (see VGPU_STATS). */
+void vgpu_gate_stats(uint64_t unhooked, uint64_t unknown);
+
+#endif

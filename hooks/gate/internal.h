@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the gate share. Nothing here is seen outside. */
+#ifndef VGPU_GATE_INTERNAL_H
+#define VGPU_GATE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "gate.h"
+#include "wire.h"
+
+/* The one state of the gate in this process. Written by vgpu_gate_start; after
+ * that each field says who writes it. */
+struct gate {
+	/* NULL before vgpu_gate_start and in a forked child: the gate is open. */
+	struct vgpu_page *page;
+	struct vgpu_gate_ops ops;
+
+	/* Threads between a gate that they found open and the end of their
+	 * submission. Written by every submitting thread: a line of its own. */
+	_Alignas(64) uint64_t inside;
+
+	_Alignas(64) uint64_t idle_since_ns; /* written in CLOSING, by who made it so */
+	uint64_t idle_epoch;
+
+	char socket_path[108];
+	int sock;                  /* constant: a new connection is dup'ed onto it */
+	int page_fd;
+	int stop_fd;               /* eventfd: the library's thread shall end */
+	pthread_t thread;
+	bool thread_runs;
+	bool forked;               /* written by the child of a fork, once */
+
+	/* BIND: one at a time, answered through the library's thread. */
+	pthread_mutex_t bind_turn;
+	pthread_mutex_t bind_lock; /* guards what follows */
+	pthread_cond_t bind_done;
+	bool bind_asked;
+	bool bind_answered;
+	struct vgpu_msg bind_answer;
+	uint32_t bound_count;      /* what HELLO tells after a reconnection */
+	uint8_t bound[VGPU_UUIDS][16];
+};
+
+extern struct gate vgpu_gate;
+
+static inline uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* gate.c */
+bool vgpu_gate_try_idle(void);
+
+/* sock.c */
+int vgpu_sock_connect(const char *path);
+int vgpu_sock_hello(int sock, int page_fd, struct vgpu_msg *answer, int *fd);
+void vgpu_sock_ring(enum vgpu_msg_type type);
+int vgpu_sock_send(int sock, struct vgpu_msg *msg, int fd);
+/* 1: a message; 0: none now; -1: the connection is gone. */
+int vgpu_sock_recv(int sock, struct vgpu_msg *msg, int *fd);
+
+/* thread.c */
+int vgpu_thread_start(void);
+void vgpu_thread_stop(void);
+
+#endif

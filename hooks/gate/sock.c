@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages to and from vgpud. None of these functions raises SIGPIPE. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+int vgpu_sock_connect(const char *path)
+{
+	struct sockaddr_un addr = { .sun_family = AF_UNIX };
+	int sock, saved;
+
+	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
+	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (sock < 0)
+		return -1;
+	if (connect(sock, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
+		saved = errno;
+		close(sock);
+		errno = saved;
+		return -1;
+	}
+	return sock;
+}
+
+int vgpu_sock_send(int sock, struct vgpu_msg *msg, int fd)
+{
+	char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec iov = { .iov_base = msg, .iov_len = sizeof(*msg) };
+	struct msghdr hdr = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct cmsghdr *cmsg;
+	ssize_t n;
+
+	msg->protocol = VGPU_PROTOCOL;
+	msg->size = VGPU_MSG_SIZE;
+	if (fd >= 0) {
+		hdr.msg_control = control;
+		hdr.msg_controllen = sizeof(control);
+		cmsg = CMSG_FIRSTHDR(&hdr);
+		cmsg->cmsg_level = SOL_SOCKET;
+		cmsg->cmsg_type = SCM_RIGHTS;
+		cmsg->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(cmsg), &fd, sizeof(int));
+	}
+	do {
+		n = sendmsg(sock, &hdr, MSG_NOSIGNAL);
+	} while (n < 0 && errno == EINTR);
+	return n == (ssize_t)sizeof(*msg) ? 0 : -1;
+}
+
+/* Rings a doorbell. If the connection is gone the bell is lost, and nothing
+ * with it: the library's thread says HELLO again and vgpud reads the page. */
+void vgpu_sock_ring(enum vgpu_msg_type type)
+{
+	struct vgpu_msg msg = { .type = (uint16_t)type };
+
+	vgpu_sock_send(vgpu_gate.sock, &msg, -1);
+}
+
+int vgpu_sock_recv(int sock, struct vgpu_msg *msg, int *fd)
+{
+	char control[CMSG_SPACE(4 * sizeof(int))];
+	struct iovec iov = { .iov_base = msg, .iov_len = sizeof(*msg) };
+	struct msghdr hdr = {
+		.msg_iov = &iov, .msg_iovlen = 1,
+		.msg_control = control, .msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *cmsg;
+	int got;
+	ssize_t n;
+
+	do {
+		n = recvmsg(sock, &hdr, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	} while (n < 0 && errno == EINTR);
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+		return 0;
+	if (n <= 0)
+		return -1;
+	for (cmsg = CMSG_FIRSTHDR(&hdr); cmsg; cmsg = CMSG_NXTHDR(&hdr, cmsg)) {
+		if (cmsg->cmsg_level != SOL_SOCKET || cmsg->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; CMSG_LEN(at + sizeof(int)) <= cmsg->cmsg_len; at += sizeof(int)) {
+			memcpy(&got, CMSG_DATA(cmsg) + at, sizeof(int));
+			if (fd && *fd < 0)
+				*fd = got;
+			else
+				close(got);
+		}
+	}
+	if (n != (ssize_t)sizeof(*msg) || msg->size != VGPU_MSG_SIZE || (hdr.msg_flags & MSG_TRUNC))
+		return -1; /* not our vgpud */
+	msg->text[VGPU_TEXT - 1] = 0;
+	if (msg->count > VGPU_UUIDS)
+		return -1;
+	return 1;
+}
+
+/* Says HELLO and waits for the answer. 0 with *answer, and in *fd what came
+ * along; -1 if the connection broke or stayed silent. */
+int vgpu_sock_hello(int sock, int page_fd, struct vgpu_msg *answer, int *fd)
+{
+	struct vgpu_msg hello = { .type = VGPU_HELLO };
+	struct pollfd p = { .fd = sock, .events = POLLIN };
+	int n;
+
+	hello.count = vgpu_gate.bound_count;
+	memcpy(hello.uuid, vgpu_gate.bound, sizeof(hello.uuid));
+	if (vgpu_sock_send(sock, &hello, page_fd) != 0)
+		return -1;
+	for (;;) {
+		n = poll(&p, 1, 5000);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return -1;
+		n = vgpu_sock_recv(sock, answer, fd);
+		if (n < 0)
+			return -1;
+		if (n == 0 || (answer->type != VGPU_WELCOME && answer->type != VGPU_REFUSED))
+			continue; /* a doorbell may come first */
+		return 0;
+	}
+}

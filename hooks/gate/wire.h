@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The protocol between a client (a process that loaded a gated driver library)
+ * and vgpud: one shared page and a socket of small fixed-size messages.
+ *
+ * vgpu/wire is the Go side. A test there compiles this header and compares
+ * every constant, size and offset; neither side can change alone.
+ *
+ * Rules of change. The page and the messages are append-only: a field is never
+ * moved or given another meaning; new fields come out of reserved space, which
+ * is zero when unused. vgpud serves every protocol version that was ever
+ * released. All integers are little-endian (both supported architectures are).
+ */
+#ifndef VGPU_WIRE_H
+#define VGPU_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The newest protocol version that this header describes. */
+#define VGPU_PROTOCOL 1
+
+/* Inside the container: the mounted directory and what stands in it. */
+#define VGPU_DIR        "/.vgpu"
+#define VGPU_SOCKET     "sock"        /* SOCK_SEQPACKET, usable by every user of the container */
+
+/* ---- the grant word ---------------------------------------------------- */
+
+/* Low 8 bits: the state. High 56 bits: the epoch, raised on leaving CLOSED. */
+#define VGPU_CLOSED   0
+#define VGPU_OPEN     1
+#define VGPU_CLOSING  2
+#define VGPU_IDLE     3
+#define VGPU_DRAINING 4
+
+#define VGPU_STATE(w)      ((uint32_t)((w) & 0xff))
+#define VGPU_EPOCH(w)      ((w) >> 8)
+#define VGPU_WORD(s, e)    (((uint64_t)(e) << 8) | (uint64_t)(s))
+
+/* ---- the page ---------------------------------------------------------- */
+
+#define VGPU_PAGE_SIZE    4096
+#define VGPU_PAGE_MAGIC   0x55504756u /* "VGPU" */
+#define VGPU_PAGE_VERSION 1
+
+struct vgpu_page {
+	uint32_t magic;            /* written by vgpud before the page is handed out */
+	uint32_t version;          /* VGPU_PAGE_VERSION */
+	uint64_t client;           /* the client's id, for messages and logs */
+	uint64_t reserved0[6];
+
+	/* The grant word, on a cache line of its own. Waiters sleep (FUTEX_WAIT,
+	 * shared) on its low 32 bits. */
+	_Alignas(64) uint64_t word;
+	uint64_t reserved1[7];
+
+	/* Written by vgpud: somebody else waits for this GPU. */
+	_Alignas(64) uint32_t wanted;
+	uint32_t reserved2[15];
+
+	/* Written by the client. */
+	_Alignas(64) uint32_t waiting; /* threads at the closed gate, until they have submitted */
+	uint32_t reserved3;
+	uint64_t completed_ns;     /* CLOCK_MONOTONIC: when the last work was seen complete */
+	uint64_t idle_ns;          /* time spent in IDLE so far, closed intervals only; never reset */
+	uint64_t submitted;        /* gated submissions so far */
+	uint64_t reserved4[4];
+
+	uint8_t reserved5[VGPU_PAGE_SIZE - 256];
+};
+
+/* ---- messages ---------------------------------------------------------- */
+
+/* Every message is one struct vgpu_msg, in one packet. */
+#define VGPU_MSG_SIZE  512
+#define VGPU_UUIDS     16              /* GPUs of one vGPU, at most */
+#define VGPU_TEXT      192
+
+enum vgpu_msg_type {
+	/* client -> vgpud */
+	VGPU_HELLO    = 1,  /* protocol = newest spoken; a page descriptor goes along on reconnection */
+	VGPU_BIND     = 2,  /* choose the GPUs of this vGPU; answered by BOUND or REFUSED */
+	VGPU_PENDING  = 3,  /* doorbell: waiting went from 0 to 1 */
+	VGPU_IDLE_MSG = 4,  /* doorbell: the word is IDLE, and wanted was set */
+	VGPU_DRAINED  = 5,  /* doorbell: the word went DRAINING -> CLOSED */
+	VGPU_MEMORY   = 6,  /* reserved: the memory ledger */
+	VGPU_IDENTITY = 7,  /* reserved: what NVML shows */
+	VGPU_STATS    = 8,  /* counters: a[0] unhooked submissions, a[1] unknown names */
+
+	/* vgpud -> client */
+	VGPU_WELCOME  = 64, /* protocol = the one to speak; a[0] = client id; the page descriptor goes along unless the client brought one */
+	VGPU_REFUSED  = 65, /* code and text say why; after a HELLO the connection is closed */
+	VGPU_BOUND    = 66, /* count and uuid */
+	VGPU_NUDGE    = 67, /* doorbell: look at wanted and at the word */
+};
+
+enum vgpu_code {
+	VGPU_OK              = 0,
+	VGPU_ERR_PROTOCOL    = 1, /* the client is newer than vgpud, or spoke out of turn */
+	VGPU_ERR_NO_GPU      = 2, /* no GPU fits the request */
+	VGPU_ERR_REMOVED     = 3, /* the vGPU was removed */
+	VGPU_ERR_PAGE        = 4, /* the page that came along can not be used */
+	VGPU_ERR_INTERNAL    = 5,
+};
+
+struct vgpu_msg {
+	uint16_t type;             /* enum vgpu_msg_type */
+	uint16_t protocol;
+	uint32_t size;             /* VGPU_MSG_SIZE */
+	uint32_t code;             /* enum vgpu_code */
+	uint32_t count;            /* valid entries of uuid */
+	uint64_t a[4];
+	uint8_t  uuid[VGPU_UUIDS][16]; /* raw bytes, as in CUuuid */
+	char     text[VGPU_TEXT];  /* NUL-terminated, for people */
+	uint8_t  reserved[VGPU_MSG_SIZE - 496];
+};
+
+_Static_assert(sizeof(struct vgpu_page) == VGPU_PAGE_SIZE, "page size");
+_Static_assert(offsetof(struct vgpu_page, word) == 64, "grant word");
+_Static_assert(offsetof(struct vgpu_page, wanted) == 128, "wanted");
+_Static_assert(offsetof(struct vgpu_page, waiting) == 192, "waiting");
+_Static_assert(sizeof(struct vgpu_msg) == VGPU_MSG_SIZE, "message size");
+
+#endif

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import (
+	"fmt"
+	"math/big"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// key is one annotation: how it is read, written and carried over.
+type key struct {
+	allowed string // completes "must be ..."
+	set     func(r *Request, value string) bool
+	format  func(r *Request) string // "" where the field says nothing
+	copy    func(to, from *Request)
+}
+
+// keys is the whole vocabulary. It is never written after start-up.
+var keys = map[string]key{
+	"gpus": {
+		allowed: fmt.Sprintf("a whole number from 0 to %d; 0 runs the container without a vGPU", MaxCount),
+		set: func(r *Request, v string) bool {
+			n, ok := integer(v, 0, MaxCount)
+			r.Count = n
+			return ok
+		},
+		format: func(r *Request) string { return strconv.Itoa(r.Count) },
+		copy:   func(to, from *Request) { to.Count = from.Count },
+	},
+	"memory": {
+		allowed: "a quantity of bytes above 0, such as 8Gi, 512Mi, 1G or 1073741824",
+		set: func(r *Request, v string) (ok bool) {
+			r.MemoryBytes, ok = quantity(v)
+			return ok
+		},
+		format: func(r *Request) string {
+			if r.MemoryBytes == 0 {
+				return ""
+			}
+			return FormatBytes(r.MemoryBytes)
+		},
+		copy: func(to, from *Request) { to.MemoryBytes = from.MemoryBytes },
+	},
+	"weight": {
+		allowed: fmt.Sprintf("a whole number from 1 to 10000; without it, it is %d", DefaultWeight),
+		set: func(r *Request, v string) (ok bool) {
+			r.Weight, ok = integer(v, 1, 10000)
+			return ok
+		},
+		format: func(r *Request) string {
+			if r.Weight == 0 {
+				return ""
+			}
+			return strconv.Itoa(r.Weight)
+		},
+		copy: func(to, from *Request) { to.Weight = from.Weight },
+	},
+	"min-share": {
+		allowed: "a part of a GPU's time, 0 to 1 or 0% to 100%",
+		set: func(r *Request, v string) (ok bool) {
+			r.MinShare, ok = share(v)
+			return ok
+		},
+		format: func(r *Request) string { return formatShare(r.MinShare) },
+		copy:   func(to, from *Request) { to.MinShare = from.MinShare },
+	},
+	"max-share": {
+		allowed: "a part of a GPU's time, above 0, up to 1 or 100%",
+		set: func(r *Request, v string) (ok bool) {
+			r.MaxShare, ok = share(v)
+			return ok && r.MaxShare > 0
+		},
+		format: func(r *Request) string { return formatShare(r.MaxShare) },
+		copy:   func(to, from *Request) { to.MaxShare = from.MaxShare },
+	},
+	"priority": {
+		allowed: "low, normal or high",
+		set: func(r *Request, v string) bool {
+			for _, p := range []Priority{Low, Normal, High} {
+				if v == p.String() {
+					r.Priority = p
+					return true
+				}
+			}
+			return false
+		},
+		format: func(r *Request) string {
+			if r.Priority == Normal {
+				return ""
+			}
+			return r.Priority.String()
+		},
+		copy: func(to, from *Request) { to.Priority = from.Priority },
+	},
+	"quantum": {
+		allowed: "a duration from 1ms to 10s, such as 20ms",
+		set: func(r *Request, v string) bool {
+			d, err := time.ParseDuration(v)
+			r.Quantum = d
+			return err == nil && MinQuantum <= d && d <= MaxQuantum
+		},
+		format: func(r *Request) string {
+			if r.Quantum == 0 {
+				return ""
+			}
+			return r.Quantum.String()
+		},
+		copy: func(to, from *Request) { to.Quantum = from.Quantum },
+	},
+	"model": {
+		allowed: "a part of a GPU model's name, 1 to 96 printable characters, such as A100",
+		set: func(r *Request, v string) bool {
+			r.Model = v
+			return printable(v, 96)
+		},
+		format: func(r *Request) string { return r.Model },
+		copy:   func(to, from *Request) { to.Model = from.Model },
+	},
+	"gang": {
+		allowed: "a name of 1 to 63 letters, digits, '-', '_' or '.'",
+		set: func(r *Request, v string) bool {
+			r.Gang = v
+			return name(v, 63)
+		},
+		format: func(r *Request) string { return r.Gang },
+		copy:   func(to, from *Request) { to.Gang = from.Gang },
+	},
+	"bind": {
+		allowed: "late or early",
+		set: func(r *Request, v string) bool {
+			for _, b := range []Bind{BindLate, BindEarly} {
+				if v == b.String() {
+					r.Bind = b
+					return true
+				}
+			}
+			return false
+		},
+		format: func(r *Request) string {
+			if r.Bind == BindLate {
+				return ""
+			}
+			return r.Bind.String()
+		},
+		copy: func(to, from *Request) { to.Bind = from.Bind },
+	},
+}
+
+// The bounds of a quantum, whoever sets it.
+const (
+	MinQuantum = time.Millisecond
+	MaxQuantum = 10 * time.Second
+)
+
+// String is the annotation's value.
+func (p Priority) String() string {
+	switch p {
+	case Low:
+		return "low"
+	case Normal:
+		return "normal"
+	case High:
+		return "high"
+	}
+	return fmt.Sprintf("Priority(%d)", int8(p))
+}
+
+// String is the annotation's value.
+func (b Bind) String() string {
+	switch b {
+	case BindLate:
+		return "late"
+	case BindEarly:
+		return "early"
+	}
+	return fmt.Sprintf("Bind(%d)", uint8(b))
+}
+
+// integer reads a plain decimal number: no sign, no spaces, no underscores.
+func integer(v string, least, most int) (int, bool) {
+	if !digits(v) {
+		return 0, false
+	}
+	n, err := strconv.Atoi(v)
+	return n, err == nil && least <= n && n <= most
+}
+
+var suffixes = []struct {
+	name  string
+	bytes uint64
+}{
+	// Two-letter names first: "Mi" must not be read as "M" with a stray "i".
+	{"Ki", 1 << 10},
+	{"Mi", 1 << 20},
+	{"Gi", 1 << 30},
+	{"Ti", 1 << 40},
+	{"Pi", 1 << 50},
+	{"Ei", 1 << 60},
+	{"k", 1e3},
+	{"K", 1e3},
+	{"M", 1e6},
+	{"G", 1e9},
+	{"T", 1e12},
+	{"P", 1e15},
+	{"E", 1e18},
+}
+
+// quantity reads what Kubernetes calls a quantity, without its exponents and
+// its parts of a unit: the result is a whole number of bytes, above 0.
+func quantity(v string) (uint64, bool) {
+	unit := uint64(1)
+	for _, s := range suffixes {
+		if rest, ok := strings.CutSuffix(v, s.name); ok {
+			v, unit = rest, s.bytes
+			break
+		}
+	}
+	if !decimal(v) {
+		return 0, false
+	}
+	r, ok := new(big.Rat).SetString(v)
+	if !ok {
+		return 0, false
+	}
+	r.Mul(r, new(big.Rat).SetInt(new(big.Int).SetUint64(unit)))
+	// A fraction of a byte is a typing error, such as 1.5 for 1.5Gi.
+	if !r.IsInt() || !r.Num().IsUint64() {
+		return 0, false
+	}
+	n := r.Num().Uint64()
+	return n, n > 0
+}
+
+// FormatBytes writes n as the shortest exact quantity: 8Gi, 512Mi, 1000.
+func FormatBytes(n uint64) string {
+	for i := 5; i >= 0; i-- {
+		if s := suffixes[i]; n >= s.bytes && n%s.bytes == 0 {
+			return strconv.FormatUint(n/s.bytes, 10) + s.name
+		}
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func share(v string) (float64, bool) {
+	v, percent := strings.CutSuffix(v, "%")
+	if !decimal(v) {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(v, 64)
+	if percent {
+		f /= 100
+	}
+	return f, err == nil && 0 <= f && f <= 1
+}
+
+func formatShare(f float64) string {
+	if f == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(f, 'f', -1, 64)
+}
+
+func digits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// decimal: digits, with at most one dot between or behind digits, and few
+// enough of them that no arithmetic on them costs anything.
+func decimal(s string) bool {
+	whole, frac, dot := strings.Cut(s, ".")
+	return len(s) <= 40 && digits(whole) && (!dot || digits(frac))
+}
+
+func printable(s string, most int) bool {
+	if s == "" || len(s) > most || strings.TrimSpace(s) != s {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' })
+}
+
+func name(s string, most int) bool {
+	if s == "" || len(s) > most {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '.')
+	})
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// ContainerName is the annotation in which a CRI tells a container its name
+// inside the pod (containerd, internal/cri/annotations).
+const ContainerName = "io.kubernetes.cri.container-name"
+
+// MaxCount is the largest number of GPUs of one container: what one message of
+// the client protocol can carry.
+const MaxCount = 16
+
+// Fault is one annotation that can not be used.
+type Fault struct {
+	Key     string // the whole key
+	Value   string
+	Allowed string // what would be right
+}
+
+func (f Fault) String() string {
+	return fmt.Sprintf("annotation %s=%s: %s", clip(f.Key), quote(f.Value), f.Allowed)
+}
+
+// Error lists every fault of a set of annotations, sorted by key.
+type Error struct {
+	Faults []Fault
+}
+
+func (e *Error) Error() string {
+	s := make([]string, len(e.Faults))
+	for i, f := range e.Faults {
+		s[i] = f.String()
+	}
+	return strings.Join(s, "; ")
+}
+
+// InvalidParameter makes errdefs.IsInvalidArgument true for an Error, without
+// this package importing errdefs.
+func (e *Error) InvalidParameter() {}
+
+// Parse reads the annotations under Prefix; others are ignored. container is
+// the container's name inside its pod, or "" where there is none: a key
+// "<prefix><container>.<key>" speaks of that container alone and wins over the
+// plain key. Keys that speak of other containers must be correct too.
+// defaultCount is the count where no annotation names one.
+//
+// The error, if any, is an *Error with all faults.
+func Parse(annotations map[string]string, container string, defaultCount int) (Request, error) {
+	var (
+		faults        []Fault
+		plain, scoped = newDraft(), newDraft()
+		other         = newDraft()
+	)
+	plain.req.Count = defaultCount
+
+	for _, full := range slices.Sorted(maps.Keys(annotations)) {
+		rest, ours := strings.CutPrefix(full, Prefix)
+		if !ours {
+			continue
+		}
+		value := annotations[full]
+		into, name := plain, rest
+		if dot := strings.LastIndexByte(rest, '.'); dot >= 0 {
+			name = rest[dot+1:]
+			switch scope := rest[:dot]; {
+			case scope == "":
+				faults = append(faults, Fault{full, value, "there is no container name before the dot"})
+				continue
+			case scope == container:
+				into = scoped
+			default:
+				into = other
+			}
+		}
+		k, ok := keys[name]
+		if !ok {
+			faults = append(faults, Fault{full, value, "unknown key; known are " + strings.Join(Keys(), ", ")})
+			continue
+		}
+		if !k.set(&into.req, value) {
+			faults = append(faults, Fault{full, value, "must be " + k.allowed})
+			continue
+		}
+		into.from[name] = full
+	}
+
+	r := plain.req
+	for name, full := range scoped.from {
+		keys[name].copy(&r, &scoped.req)
+		plain.from[name] = full
+	}
+	if r.MaxShare != 0 && r.MinShare > r.MaxShare {
+		full := plain.from["min-share"]
+		faults = append(faults, Fault{full, annotations[full], fmt.Sprintf("must not be above max-share (%s)", formatShare(r.MaxShare))})
+	}
+	if len(faults) > 0 {
+		slices.SortStableFunc(faults, func(a, b Fault) int { return strings.Compare(a.Key, b.Key) })
+		return Request{}, &Error{Faults: faults}
+	}
+	return r, nil
+}
+
+// draft is a request in the making, with the key that set each field.
+type draft struct {
+	req  Request
+	from map[string]string // key -> annotation
+}
+
+func newDraft() *draft { return &draft{from: map[string]string{}} }
+
+// Annotations returns the annotations that Parse turns into r. Fields that the
+// container did not set are left out; the count is always there.
+func (r Request) Annotations() map[string]string {
+	out := map[string]string{}
+	for name, k := range keys {
+		if v := k.format(&r); v != "" {
+			out[Prefix+name] = v
+		}
+	}
+	return out
+}
+
+// Keys returns the known keys, sorted, without the prefix.
+func Keys() []string { return slices.Sorted(maps.Keys(keys)) }
+
+const clipAt = 80
+
+// clip keeps what a stranger wrote to a length that fits an error message.
+func clip(s string) string {
+	if len(s) <= clipAt {
+		return s
+	}
+	return strings.ToValidUTF8(s[:clipAt], "") + "..."
+}
+
+func quote(s string) string { return fmt.Sprintf("%q", clip(s)) }

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package request
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct {
+		description string
+		annotations map[string]string // keys without the prefix
+		container   string
+		count       int
+		want        Request
+	}{
+		{"no annotation gives the handler's count", nil, "", 1, Request{Count: 1}},
+		{"no annotation under a handler that defaults to none", nil, "", 0, Request{}},
+		{"zero GPUs pass the container through", map[string]string{"gpus": "0"}, "", 1, Request{}},
+		{"every key", map[string]string{
+			"gpus": "2", "memory": "8Gi", "weight": "200", "min-share": "0.25", "max-share": "75%",
+			"priority": "high", "quantum": "20ms", "model": "A100", "gang": "job-1", "bind": "early",
+		}, "", 1, Request{
+			Count: 2, MemoryBytes: 8 << 30, Weight: 200, MinShare: 0.25, MaxShare: 0.75,
+			Priority: High, Quantum: 20 * time.Millisecond, Model: "A100", Gang: "job-1", Bind: BindEarly,
+		}},
+		{"binary memory", map[string]string{"memory": "512Mi"}, "", 1, Request{Count: 1, MemoryBytes: 512 << 20}},
+		{"decimal memory", map[string]string{"memory": "1G"}, "", 1, Request{Count: 1, MemoryBytes: 1e9}},
+		{"plain bytes", map[string]string{"memory": "4096"}, "", 1, Request{Count: 1, MemoryBytes: 4096}},
+		{"a fraction of a unit", map[string]string{"memory": "1.5Gi"}, "", 1, Request{Count: 1, MemoryBytes: 3 << 29}},
+		{
+			"the container's own key wins over the plain one",
+			map[string]string{"memory": "1Gi", "weight": "7", "train.memory": "8Gi"},
+			"train", 1,
+			Request{Count: 1, MemoryBytes: 8 << 30, Weight: 7},
+		},
+		{
+			"another container's key does not count",
+			map[string]string{"train.gpus": "4", "log.gpus": "0"},
+			"web", 1,
+			Request{Count: 1},
+		},
+		{
+			"a container's own zero takes the pod's GPU away",
+			map[string]string{"gpus": "1", "log.gpus": "0"},
+			"log", 0,
+			Request{},
+		},
+		{"a container name may hold dots", map[string]string{"a.b.weight": "3"}, "a.b", 1, Request{Count: 1, Weight: 3}},
+		{"a share of zero is no guarantee", map[string]string{"min-share": "0"}, "", 1, Request{Count: 1}},
+		{"the normal class by name", map[string]string{"priority": "normal"}, "", 1, Request{Count: 1}},
+	} {
+		t.Run(tc.description, func(t *testing.T) {
+			in := map[string]string{"other.dev/memory": "lots"}
+			for k, v := range tc.annotations {
+				in[Prefix+k] = v
+			}
+			got, err := Parse(in, tc.container, tc.count)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Fatalf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		description, key, value, says string
+	}{
+		{"an unknown key", "memroy", "8Gi", "known are bind, gang, gpus, max-share, memory"},
+		{"an unknown key of one container", "train.memroy", "8Gi", "unknown key"},
+		{"a bad value of another container", "train.weight", "-1", "1 to 10000"},
+		{"a dot without a container", ".gpus", "1", "no container name"},
+		{"the bare prefix", "", "1", "unknown key"},
+		{"negative GPUs", "gpus", "-1", "0 to 16"},
+		{"too many GPUs", "gpus", "17", "0 to 16"},
+		{"a signed number", "gpus", "+1", "0 to 16"},
+		{"a number with spaces", "gpus", " 1", "0 to 16"},
+		{"an empty number", "gpus", "", "0 to 16"},
+		{"a number that overflows", "gpus", "99999999999999999999999", "0 to 16"},
+		{"memory that does not parse", "memory", "lots", "8Gi, 512Mi"},
+		{"negative memory", "memory", "-8Gi", "8Gi, 512Mi"},
+		{"no memory", "memory", "0", "above 0"},
+		{"a fraction of a byte", "memory", "1.5", "8Gi"},
+		{"an unknown unit", "memory", "8GB", "8Gi"},
+		{"a unit without a number", "memory", "Gi", "8Gi"},
+		{"memory beyond 64 bits", "memory", "17Ei", "8Gi"},
+		{"an exponent", "memory", "1e9", "8Gi"},
+		{"negative weight", "weight", "-5", "1 to 10000"},
+		{"no weight", "weight", "0", "1 to 10000"},
+		{"too much weight", "weight", "10001", "1 to 10000"},
+		{"a share above the whole", "min-share", "1.1", "0 to 1"},
+		{"a percentage above the whole", "max-share", "101%", "up to 1"},
+		{"a cap of nothing", "max-share", "0", "above 0"},
+		{"a share that is no number", "max-share", "NaN", "above 0"},
+		{"another class", "priority", "urgent", "low, normal or high"},
+		{"a class in capitals", "priority", "High", "low, normal or high"},
+		{"a quantum without a unit", "quantum", "20", "1ms to 10s"},
+		{"a quantum too short", "quantum", "999us", "1ms to 10s"},
+		{"a quantum too long", "quantum", "11s", "1ms to 10s"},
+		{"a negative quantum", "quantum", "-20ms", "1ms to 10s"},
+		{"an empty model", "model", "", "printable"},
+		{"a model with a line break", "model", "A100\n", "printable"},
+		{"a gang with a slash", "gang", "a/b", "letters"},
+		{"another time of binding", "bind", "never", "late or early"},
+	} {
+		t.Run(tc.description, func(t *testing.T) {
+			_, err := Parse(map[string]string{Prefix + tc.key: tc.value}, "", 1)
+			var e *Error
+			if !errors.As(err, &e) {
+				t.Fatalf("Parse returned %v, not an *Error", err)
+			}
+			if len(e.Faults) != 1 || e.Faults[0].Key != Prefix+tc.key || e.Faults[0].Value != tc.value {
+				t.Fatalf("faults: %v", e.Faults)
+			}
+			for _, part := range []string{Prefix + tc.key, quote(tc.value), tc.says} {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%q does not say %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestParseNamesAllFaultsSorted(t *testing.T) {
+	_, err := Parse(map[string]string{
+		Prefix + "weight": "-1", Prefix + "memory": "x", Prefix + "a.nonsense": "1", Prefix + "gpus": "1",
+	}, "", 1)
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range e.Faults {
+		got = append(got, strings.TrimPrefix(f.Key, Prefix))
+	}
+	if diff := cmp.Diff([]string{"a.nonsense", "memory", "weight"}, got); diff != "" {
+		t.Fatal(diff)
+	}
+}
+
+func TestParseRefusesAGuaranteeAboveTheCap(t *testing.T) {
+	_, err := Parse(map[string]string{Prefix + "min-share": "50%", Prefix + "c.max-share": "25%"}, "c", 1)
+	if err == nil || !strings.Contains(err.Error(), Prefix+`min-share="50%": must not be above max-share (0.25)`) {
+		t.Fatal(err)
+	}
+}
+
+func TestErrorsStayShort(t *testing.T) {
+	_, err := Parse(map[string]string{Prefix + "memory": strings.Repeat("9", 100000)}, "", 1)
+	if err == nil || len(err.Error()) > 400 {
+		t.Fatalf("%d characters", len(err.Error()))
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add("memory", "1.5Gi", "c")
+	f.Add("c.max-share", "25%", "c")
+	f.Add("quantum", "20ms", "")
+	f.Add("gpus", "-1", "")
+	f.Fuzz(func(t *testing.T, key, value, container string) {
+		r, err := Parse(map[string]string{Prefix + key: value}, container, 1)
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || len(e.Faults) == 0 || r != (Request{}) {
+				t.Fatalf("%+v %v", r, err)
+			}
+			return
+		}
+		if r.Count < 0 || r.Count > MaxCount || r.MinShare < 0 || r.MinShare > 1 || r.MaxShare < 0 || r.MaxShare > 1 ||
+			r.Weight < 0 || r.Quantum < 0 {
+			t.Fatalf("out of bounds: %+v", r)
+		}
+		// What was accepted survives the way back.
+		again, err := Parse(r.Annotations(), "", 0)
+		if err != nil || again != r {
+			t.Fatalf("%+v became %+v (%v)", r, again, err)
+		}
+	})
+}

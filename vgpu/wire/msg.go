@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"unsafe"
+)
+
+// Protocol is the newest protocol version that this package speaks. vgpud
+// serves every version from 1 to this one.
+const Protocol = 1
+
+// Sizes of a message and of its parts.
+const (
+	MsgSize  = 512
+	MaxUUIDs = 16
+	TextSize = 192
+)
+
+// Socket is the name of a vGPU's socket in its directory.
+const Socket = "sock"
+
+// Type is what a message says.
+type Type uint16
+
+// Messages from a client.
+const (
+	Hello    Type = 1 // Protocol is the newest spoken; the page comes along on reconnection
+	Bind     Type = 2 // answered by Bound or Refused
+	Pending  Type = 3 // doorbell: waiting went from 0 to 1
+	IdleMsg  Type = 4 // doorbell: the word is IDLE, and wanted was set
+	Drained  Type = 5 // doorbell: the word went from DRAINING to CLOSED
+	Memory   Type = 6 // reserved
+	Identity Type = 7 // reserved
+	Stats    Type = 8 // A[0] unhooked submissions, A[1] unknown names
+)
+
+// Messages to a client.
+const (
+	Welcome Type = 64 // Protocol is the one to speak, A[0] the client's id; the page goes along unless the client brought one
+	Refused Type = 65 // Code and Text say why; after a Hello the connection is closed
+	Bound   Type = 66 // Count and UUID
+	Nudge   Type = 67 // doorbell: look at wanted and at the word
+)
+
+// Code says why something was refused.
+type Code uint32
+
+// The codes.
+const (
+	OK          Code = 0
+	ErrProtocol Code = 1 // the client is newer than vgpud, or spoke out of turn
+	ErrNoGPU    Code = 2 // no GPU fits the request
+	ErrRemoved  Code = 3 // the vGPU was removed
+	ErrBadPage  Code = 4 // the page that came along can not be used
+	ErrInternal Code = 5
+)
+
+// Msg is one message; it fills one packet. Its layout is that of struct
+// vgpu_msg.
+type Msg struct {
+	Type     Type
+	Protocol uint16
+	Size     uint32
+	Code     Code
+	Count    uint32
+	A        [4]uint64
+	UUID     [MaxUUIDs][16]byte
+	Text     [TextSize]byte
+	Reserved [16]byte
+}
+
+// ErrMalformed is wrapped by every error of Parse.
+var ErrMalformed = errors.New("malformed message")
+
+// Parse reads one packet. It checks length, size and type, not whether the
+// message makes sense where it came.
+func Parse(b []byte) (Msg, error) {
+	var m Msg
+	if len(b) != MsgSize {
+		return m, fmt.Errorf("%w: %d bytes, want %d", ErrMalformed, len(b), MsgSize)
+	}
+	copy(m.bytes(), b)
+	if m.Size != MsgSize {
+		return m, fmt.Errorf("%w: size field says %d, want %d", ErrMalformed, m.Size, MsgSize)
+	}
+	if m.Protocol == 0 {
+		return m, fmt.Errorf("%w: protocol 0", ErrMalformed)
+	}
+	if m.Count > MaxUUIDs {
+		return m, fmt.Errorf("%w: count %d, at most %d", ErrMalformed, m.Count, MaxUUIDs)
+	}
+	switch m.Type {
+	case Hello, Bind, Pending, IdleMsg, Drained, Memory, Identity, Stats,
+		Welcome, Refused, Bound, Nudge:
+	default:
+		return m, fmt.Errorf("%w: unknown type %d", ErrMalformed, m.Type)
+	}
+	return m, nil
+}
+
+// Marshal writes m into b, which must hold MsgSize bytes, and returns that
+// part of b. It fills in Size, and Protocol where that is 0.
+func (m Msg) Marshal(b []byte) []byte {
+	m.Size = MsgSize
+	if m.Protocol == 0 {
+		m.Protocol = Protocol
+	}
+	copy(b[:MsgSize], m.bytes())
+	return b[:MsgSize]
+}
+
+// bytes is m as it lies in memory, which is how it goes over the socket: both
+// supported architectures are little-endian, and every field lies where C puts
+// it (TestHeaderAndPackageAgree).
+func (m *Msg) bytes() []byte { return (*[MsgSize]byte)(unsafe.Pointer(m))[:] }
+
+// SetText puts s into m, cut to fit and NUL-terminated.
+func (m *Msg) SetText(s string) {
+	m.Text = [TextSize]byte{}
+	copy(m.Text[:TextSize-1], s)
+}
+
+// TextString is the text of m.
+func (m *Msg) TextString() string {
+	s, _, _ := bytes.Cut(m.Text[:], []byte{0})
+	return string(s)
+}
+
+// ParseUUID reads a GPU's UUID as NVML prints it ("GPU-" and 36 characters).
+func ParseUUID(s string) ([16]byte, error) {
+	var u [16]byte
+	hexes := strings.ReplaceAll(strings.TrimPrefix(s, "GPU-"), "-", "")
+	if len(hexes) != 32 || !strings.HasPrefix(s, "GPU-") {
+		return u, fmt.Errorf("not a GPU's UUID: %q", s)
+	}
+	if _, err := hex.Decode(u[:], []byte(hexes)); err != nil {
+		return u, fmt.Errorf("not a GPU's UUID: %q: %w", s, err)
+	}
+	return u, nil
+}
+
+// FormatUUID writes a GPU's UUID as NVML prints it.
+func FormatUUID(u [16]byte) string {
+	return fmt.Sprintf("GPU-%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The page's constants.
+const (
+	PageSize    = 4096
+	PageMagic   = 0x55504756
+	PageVersion = 1
+)
+
+// seals are on every page: a client that shrank it would kill vgpud by SIGBUS.
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// layout is struct vgpu_page.
+type layout struct {
+	Magic     uint32
+	Version   uint32
+	Client    uint64
+	_         [6]uint64
+	Word      uint64
+	_         [7]uint64
+	Wanted    uint32
+	_         [15]uint32
+	Waiting   uint32
+	_         uint32
+	Completed uint64
+	Idle      uint64
+	Submitted uint64
+	_         [4]uint64
+	_         [PageSize - 256]byte
+}
+
+// Page is the memory that vgpud shares with one client. Its methods may be
+// called by several goroutines; none after Close.
+type Page struct {
+	mem []byte
+	l   *layout
+}
+
+// NewPage makes the page of a client, closed, with its seals set. The caller
+// owns the descriptor, which is close-on-exec.
+func NewPage(client uint64) (*Page, int, error) {
+	fd, err := unix.MemfdCreate("vgpu-page", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, -1, fmt.Errorf("failed to create a page: %w", err)
+	}
+	p, err := func() (*Page, error) {
+		if err := unix.Ftruncate(fd, PageSize); err != nil {
+			return nil, fmt.Errorf("failed to size a page: %w", err)
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+			return nil, fmt.Errorf("failed to seal a page: %w", err)
+		}
+		return mapFD(fd)
+	}()
+	if err != nil {
+		unix.Close(fd)
+		return nil, -1, err
+	}
+	p.l.Magic, p.l.Version, p.l.Client = PageMagic, PageVersion, client
+	return p, fd, nil
+}
+
+// ErrPage is wrapped by every error of MapPage that is the client's doing.
+var ErrPage = errors.New("unusable page")
+
+// MapPage maps a page that a client brought back. It trusts nothing: the
+// descriptor must be a memfd of the right size that can not change it.
+func MapPage(fd int) (*Page, error) {
+	got, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: not a memfd: %w", ErrPage, err)
+	}
+	if got&seals != seals || got&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return nil, fmt.Errorf("%w: seals %#x, want %#x", ErrPage, got, seals)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, fmt.Errorf("failed to stat a page: %w", err)
+	}
+	if st.Size != PageSize {
+		return nil, fmt.Errorf("%w: %d bytes, want %d", ErrPage, st.Size, PageSize)
+	}
+	p, err := mapFD(fd)
+	if err != nil {
+		return nil, err
+	}
+	if p.l.Magic != PageMagic || p.l.Version < 1 || p.l.Version > PageVersion {
+		defer p.Close()
+		return nil, fmt.Errorf("%w: magic %#x version %d", ErrPage, p.l.Magic, p.l.Version)
+	}
+	return p, nil
+}
+
+func mapFD(fd int) (*Page, error) {
+	mem, err := unix.Mmap(fd, 0, PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("failed to map a page: %w", err)
+	}
+	return &Page{mem: mem, l: (*layout)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+// Close unmaps the page.
+func (p *Page) Close() error {
+	mem := p.mem
+	p.mem, p.l = nil, nil
+	return unix.Munmap(mem)
+}
+
+// Client is the id that the page was made for. The client may have changed it.
+func (p *Page) Client() uint64 { return atomic.LoadUint64(&p.l.Client) }
+
+// Word is the grant word.
+func (p *Page) Word() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p.l.Word)) }
+
+// Wanted says to the client that somebody else waits; vgpud writes it.
+func (p *Page) Wanted() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Wanted)) }
+
+// Waiting is the number of threads at the closed gate; the client writes it.
+func (p *Page) Waiting() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Waiting)) }
+
+// CompletedNS is when the client last saw its work complete (CLOCK_MONOTONIC,
+// nanoseconds); the client writes it.
+func (p *Page) CompletedNS() *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&p.l.Completed))
+}
+
+// IdleNS is how long the client's word was IDLE, in closed intervals; the
+// client writes it, and never resets it.
+func (p *Page) IdleNS() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p.l.Idle)) }
+
+// Submitted counts gated submissions; the client writes it.
+func (p *Page) Submitted() *atomic.Uint64 {
+	return (*atomic.Uint64)(unsafe.Pointer(&p.l.Submitted))
+}
+
+// Wake wakes every thread that sleeps on the grant word.
+func (p *Page) Wake() {
+	const futexWake = 1
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&p.l.Word)), futexWake, 1<<30, 0, 0, 0)
+}
