@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/vgpu-shim/vgpu/vgpu/request"
+)
+
+// world is what the engine decides about: it carries out the actions as the
+// daemon and the clients would, and checks the invariants of docs/design.md
+// section 3 after every step. It knows nothing of how the engine decides.
+type world struct {
+	t     *rapid.T
+	e     *Engine
+	now   time.Duration
+	up    map[UUID]bool
+	vgpus map[ID]*tenant
+}
+
+type tenant struct {
+	id      ID
+	gpus    []UUID
+	waits   bool // a client stands at the closed gate
+	since   int  // order of arrival, while it waits and does not hold
+	open    bool // its gates are open
+	revoked bool
+	overrun bool
+	wanted  bool
+	armed   time.Duration
+}
+
+func (w *world) step(ev Event) {
+	for _, a := range w.e.Step(w.now, ev) {
+		v := w.vgpus[a.VGPU]
+		if v == nil { // the account of one that was just removed
+			if a.Kind != Account && a.Kind != Arm {
+				w.t.Fatalf("%s for a vGPU that is gone", a.describe())
+			}
+			continue
+		}
+		switch a.Kind {
+		case Bound:
+			v.gpus = slices.Clone(a.GPUs)
+			if slices.Contains(v.gpus[1:], v.gpus[0]) {
+				w.t.Fatalf("%s: two devices of one vGPU on one GPU", v.id)
+			}
+		case Grant:
+			if v.revoked {
+				w.t.Fatalf("%s granted while it drains", v.id)
+			}
+			v.open = true
+		case Take:
+			v.wanted = true
+		case Keep:
+			v.wanted = false
+		case Revoke:
+			v.open, v.revoked, v.wanted = false, true, false
+		case Arm:
+			v.armed = a.At
+		case Overrun:
+			v.overrun = true
+		case Account:
+			if a.Turn.Held < 0 || a.Turn.Held > w.now-a.Turn.Granted || a.Turn.Ended > w.now {
+				w.t.Fatalf("%s: impossible turn %+v at %v", v.id, a.Turn, w.now)
+			}
+		}
+	}
+	w.check()
+}
+
+// holds says whether v keeps its GPUs from others.
+func (v *tenant) holds() bool { return (v.open || v.revoked) && !v.overrun }
+
+func (w *world) check() {
+	holder := make(map[UUID]ID)
+	for _, id := range w.ids() {
+		if v := w.vgpus[id]; v.holds() {
+			for _, g := range v.gpus {
+				if other, ok := holder[g]; ok {
+					w.t.Fatalf("%s and %s hold %s", other, id, g)
+				}
+				holder[g] = id
+			}
+		}
+	}
+	// Work-conserving, in order of arrival: what the first waiter needs is
+	// kept for it, all else that is free is granted.
+	var queue []*tenant
+	for _, id := range w.ids() {
+		if v := w.vgpus[id]; v.waits && len(v.gpus) > 0 && !v.open && !v.revoked {
+			queue = append(queue, v)
+		}
+	}
+	slices.SortFunc(queue, func(a, b *tenant) int { return a.since - b.since })
+	kept := make(map[UUID]bool)
+	wanted := make(map[ID]bool)
+	for _, v := range queue {
+		up, free := true, true
+		for _, g := range v.gpus {
+			up = up && w.up[g]
+			free = free && holder[g] == "" && !kept[g]
+		}
+		if !up {
+			continue
+		}
+		if free {
+			w.t.Fatalf("%s waits although %v are free", v.id, v.gpus)
+		}
+		for _, g := range v.gpus {
+			kept[g] = true
+			wanted[holder[g]] = true
+		}
+	}
+	for _, id := range w.ids() {
+		if v := w.vgpus[id]; v.open && v.wanted != wanted[id] {
+			w.t.Fatalf("%s wanted=%v, want %v", id, v.wanted, wanted[id])
+		}
+		if v := w.vgpus[id]; v.wanted && v.armed == 0 {
+			w.t.Fatalf("%s is wanted and no quantum runs", id)
+		}
+	}
+}
+
+func (w *world) ids() []ID {
+	var ids []ID
+	for id := range w.vgpus {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// end releases v's turn as the daemon would.
+func (w *world) end(v *tenant, last, idle time.Duration) {
+	kind := Complete
+	if v.revoked {
+		kind = Drained
+	}
+	v.open, v.revoked, v.overrun, v.wanted = false, false, false, false
+	w.arrive(v)
+	w.step(Event{Kind: kind, VGPU: v.id, LastWork: last, Idle: idle, Waiting: v.waits})
+}
+
+var arrivals int
+
+func (w *world) arrive(v *tenant) {
+	arrivals++
+	v.since = arrivals
+}
+
+func TestRandomHistoriesKeepTheInvariants(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{
+			t:     t,
+			e:     New(Config{Quantum: 10, DrainDeadline: 30}),
+			up:    make(map[UUID]bool),
+			vgpus: make(map[ID]*tenant),
+		}
+		for i := range rapid.IntRange(1, 4).Draw(t, "gpus") {
+			g := UUID(fmt.Sprintf("g%d", i))
+			w.up[g] = true
+			w.step(Event{Kind: GPUUp, GPU: g, MemoryBytes: 100})
+		}
+		pick := func(t *rapid.T, may func(*tenant) bool) *tenant {
+			var ids []ID
+			for _, id := range w.ids() {
+				if may(w.vgpus[id]) {
+					ids = append(ids, id)
+				}
+			}
+			if len(ids) == 0 {
+				t.Skip("nobody")
+			}
+			return w.vgpus[rapid.SampledFrom(ids).Draw(t, "vgpu")]
+		}
+		next := 0
+		t.Repeat(map[string]func(*rapid.T){
+			"add and bind": func(t *rapid.T) {
+				if len(w.vgpus) >= 6 {
+					t.Skip("enough")
+				}
+				v := &tenant{id: ID(fmt.Sprintf("v%d", next))}
+				next++
+				w.vgpus[v.id] = v
+				w.step(Event{Kind: Added, VGPU: v.id, Request: request.Request{
+					Count:   rapid.IntRange(1, 2).Draw(t, "count"),
+					Quantum: time.Duration(rapid.IntRange(0, 20).Draw(t, "quantum")),
+				}})
+				w.step(Event{Kind: Bind, VGPU: v.id})
+			},
+			"remove": func(t *rapid.T) {
+				v := pick(t, func(*tenant) bool { return true })
+				delete(w.vgpus, v.id)
+				w.step(Event{Kind: Removed, VGPU: v.id})
+			},
+			"come to the gate": func(t *rapid.T) {
+				v := pick(t, func(v *tenant) bool { return !v.waits && len(v.gpus) > 0 })
+				v.waits = true
+				if !v.open && !v.revoked {
+					w.arrive(v)
+				}
+				w.step(Event{Kind: Pending, VGPU: v.id})
+			},
+			"pass the gate": func(t *rapid.T) {
+				pick(t, func(v *tenant) bool { return v.waits && v.open }).waits = false
+			},
+			"complete": func(t *rapid.T) {
+				v := pick(t, func(v *tenant) bool { return v.open && v.wanted && !v.waits })
+				w.end(v, time.Duration(rapid.IntRange(0, 1000).Draw(t, "last")), time.Duration(rapid.IntRange(-5, 50).Draw(t, "idle")))
+			},
+			"drain": func(t *rapid.T) { w.end(pick(t, func(v *tenant) bool { return v.revoked }), w.now, 0) },
+			"die": func(t *rapid.T) {
+				v := pick(t, func(v *tenant) bool { return v.open })
+				v.waits = false
+				w.end(v, 0, 0)
+			},
+			"unused": func(t *rapid.T) {
+				v := pick(t, func(v *tenant) bool { return !v.waits && !v.open && !v.revoked && len(v.gpus) > 0 })
+				v.gpus = nil
+				w.step(Event{Kind: Unused, VGPU: v.id})
+				w.step(Event{Kind: Bind, VGPU: v.id})
+			},
+			"time passes": func(t *rapid.T) {
+				w.now += time.Duration(rapid.IntRange(1, 15).Draw(t, "ns"))
+				for _, id := range w.ids() {
+					if v := w.vgpus[id]; v.armed != 0 && v.armed <= w.now {
+						v.armed = 0
+						w.step(Event{Kind: Deadline, VGPU: id})
+					}
+				}
+			},
+			"gpu goes": func(t *rapid.T) {
+				g := rapid.SampledFrom(w.e.GPUs()).Draw(t, "gpu").UUID
+				w.up[g] = false
+				w.step(Event{Kind: GPUDown, GPU: g, Reason: "lost"})
+			},
+			"gpu comes": func(t *rapid.T) {
+				g := rapid.SampledFrom(w.e.GPUs()).Draw(t, "gpu").UUID
+				w.up[g] = true
+				w.step(Event{Kind: GPUUp, GPU: g, MemoryBytes: 100})
+			},
+			"rubbish": func(t *rapid.T) {
+				w.step(Event{
+					Kind: Kind(rapid.IntRange(0, 255).Filter(func(k int) bool {
+						return k != int(GPUUp) && k != int(GPUDown) && k != int(Added)
+					}).Draw(t, "kind")),
+					VGPU: "nobody",
+				})
+			},
+		})
+		// Whoever waits is granted in the end, if the GPUs are there and
+		// everybody behaves.
+		for _, g := range w.e.GPUs() {
+			w.up[g.UUID] = true
+			w.step(Event{Kind: GPUUp, GPU: g.UUID, MemoryBytes: 100})
+		}
+		for range 3 * len(w.vgpus) {
+			for _, id := range w.ids() {
+				v := w.vgpus[id]
+				if v.open {
+					v.waits = false
+				}
+				if v.revoked || v.open && v.wanted {
+					w.end(v, w.now, 0)
+				}
+			}
+		}
+		for _, id := range w.ids() {
+			if v := w.vgpus[id]; v.waits && len(v.gpus) > 0 {
+				t.Fatalf("%s waits for ever", id)
+			}
+		}
+	})
+}
+
+// The paths of a hand-over allocate nothing.
+func TestHandOverAllocatesNothing(t *testing.T) {
+	e := New(Config{})
+	e.Step(0, Event{Kind: GPUUp, GPU: "g"})
+	for _, id := range []ID{"a", "b"} {
+		e.Step(0, Event{Kind: Added, VGPU: id, Request: request.Request{Count: 1}})
+		e.Step(0, Event{Kind: Bind, VGPU: id})
+	}
+	now := time.Duration(1)
+	turn := func() {
+		for _, id := range []ID{"a", "b"} {
+			now++
+			e.Step(now, Event{Kind: Pending, VGPU: id})
+		}
+		for _, id := range []ID{"a", "b"} {
+			now++
+			e.Step(now, Event{Kind: Deadline, VGPU: id})
+			e.Step(now, Event{Kind: Complete, VGPU: id, LastWork: now})
+		}
+	}
+	turn()
+	if n := testing.AllocsPerRun(100, turn); n != 0 {
+		t.Errorf("%v allocations in two turns", n)
+	}
+}
+
+func BenchmarkHandOver(b *testing.B) {
+	e := New(Config{})
+	const gpus, vgpus = 8, 512
+	for i := range gpus {
+		e.Step(0, Event{Kind: GPUUp, GPU: UUID(fmt.Sprint("g", i))})
+	}
+	ids := make([]ID, vgpus)
+	for i := range ids {
+		ids[i] = ID(fmt.Sprint("v", i))
+		e.Step(0, Event{Kind: Added, VGPU: ids[i], Request: request.Request{Count: 1}})
+		e.Step(0, Event{Kind: Bind, VGPU: ids[i]})
+		e.Step(0, Event{Kind: Pending, VGPU: ids[i]})
+	}
+	b.ReportAllocs()
+	now := time.Duration(0)
+	for i := 0; b.Loop(); i++ {
+		now++
+		e.Step(now, Event{Kind: Complete, VGPU: ids[i%vgpus], LastWork: now, Waiting: true})
+	}
+}

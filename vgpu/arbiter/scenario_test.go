@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/vgpu-shim/vgpu/vgpu/request"
+)
+
+// Each file in testdata is one rule, told as a history. A line is an event,
+//
+//	[TIME] EVENT [NAME] [KEY=VALUE ...]
+//
+// and what follows it is what the engine answered. TIME, once said, stays until
+// the next. Rewrite the answers with: go test ./vgpu/arbiter -rewrite
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		var e *Engine
+		var now time.Duration
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			switch d.Cmd {
+			case "engine":
+				var cfg Config
+				for _, a := range d.CmdArgs {
+					switch a.Key {
+					case "quantum":
+						cfg.Quantum = parseDuration(t, d, a.Vals[0])
+					case "drain":
+						cfg.DrainDeadline = parseDuration(t, d, a.Vals[0])
+					default:
+						d.Fatalf(t, "unknown argument %s", a.Key)
+					}
+				}
+				e, now = New(cfg), 0
+				return ""
+			case "events":
+				var out strings.Builder
+				for line := range strings.Lines(d.Input) {
+					fields := strings.Fields(line)
+					if at, err := time.ParseDuration(fields[0]); err == nil {
+						now, fields = at, fields[1:]
+					}
+					ev := parseEvent(t, d, fields)
+					fmt.Fprintf(&out, "%v %s\n", now, strings.Join(fields, " "))
+					for _, a := range e.Step(now, ev) {
+						fmt.Fprintf(&out, "    %s\n", a.describe())
+					}
+				}
+				return out.String()
+			case "status":
+				var out strings.Builder
+				for _, id := range e.IDs() {
+					s, _ := e.VGPU(id)
+					fmt.Fprintf(&out, "%s %s gpus=%v held=%v waited=%v turns=%d drains=%d overruns=%d %s\n",
+						id, s.State, s.GPUs, s.Usage.Held, s.Usage.Waited, s.Usage.Turns, s.Usage.Drains, s.Usage.Overruns, s.Reason)
+				}
+				for _, g := range e.GPUs() {
+					fmt.Fprintf(&out, "%s holder=%q bound=%d pending=%d ledger=%d held=%v %s\n",
+						g.UUID, g.Holder, g.Bound, g.Pending, g.Ledger, g.Usage.Held, g.Down)
+				}
+				return out.String()
+			}
+			d.Fatalf(t, "unknown command %s", d.Cmd)
+			return ""
+		})
+	})
+}
+
+func parseDuration(t *testing.T, d *datadriven.TestData, s string) time.Duration {
+	v, err := time.ParseDuration(s)
+	if err != nil {
+		d.Fatalf(t, "%v", err)
+	}
+	return v
+}
+
+func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
+	kinds := map[string]Kind{
+		"added": Added, "removed": Removed, "changed": Changed, "bind": Bind, "unused": Unused,
+		"pending": Pending, "complete": Complete, "drained": Drained, "deadline": Deadline,
+		"gpu-up": GPUUp, "gpu-down": GPUDown, "adopted": Adopted,
+	}
+	kind, ok := kinds[fields[0]]
+	if !ok {
+		d.Fatalf(t, "unknown event %q", fields[0])
+	}
+	ev := Event{Kind: kind, VGPU: ID(fields[1]), Request: request.Request{Count: 1}}
+	if kind == GPUUp || kind == GPUDown {
+		ev.GPU, ev.VGPU = UUID(fields[1]), ""
+		ev.MemoryBytes = 100
+	}
+	for _, f := range fields[2:] {
+		key, value, _ := strings.Cut(f, "=")
+		switch key {
+		case "count":
+			fmt.Sscan(value, &ev.Request.Count)
+		case "memory":
+			fmt.Sscan(value, &ev.Request.MemoryBytes)
+			ev.MemoryBytes = ev.Request.MemoryBytes
+		case "quantum":
+			ev.Request.Quantum = parseDuration(t, d, value)
+		case "model":
+			ev.Request.Model, ev.Model = value, value
+		case "reason":
+			ev.Reason = value
+		case "last":
+			ev.LastWork = parseDuration(t, d, value)
+		case "idle":
+			ev.Idle = parseDuration(t, d, value)
+		case "waiting":
+			ev.Waiting = true
+		case "holding":
+			ev.Holding = true
+		case "draining":
+			ev.Draining = true
+		case "gpus":
+			for g := range strings.SplitSeq(value, ",") {
+				ev.GPUs = append(ev.GPUs, UUID(g))
+			}
+		default:
+			d.Fatalf(t, "unknown argument %q", key)
+		}
+	}
+	return ev
+}
+
+func (a Action) describe() string {
+	switch a.Kind {
+	case Bound:
+		return fmt.Sprintf("bound %s to %v", a.VGPU, a.GPUs)
+	case Unbindable:
+		return fmt.Sprintf("unbindable %s: %s", a.VGPU, a.Reason)
+	case Grant:
+		return fmt.Sprintf("grant %s", a.VGPU)
+	case Take:
+		return fmt.Sprintf("take %s", a.VGPU)
+	case Keep:
+		return fmt.Sprintf("keep %s", a.VGPU)
+	case Revoke:
+		return fmt.Sprintf("revoke %s", a.VGPU)
+	case Arm:
+		if a.At == 0 {
+			return fmt.Sprintf("disarm %s", a.VGPU)
+		}
+		return fmt.Sprintf("arm %s at %v", a.VGPU, a.At)
+	case Overrun:
+		return fmt.Sprintf("overrun %s", a.VGPU)
+	case Account:
+		s := fmt.Sprintf("account %s held=%v waited=%v", a.VGPU, a.Turn.Held, a.Turn.Waited)
+		if a.Turn.Drained {
+			s += " drained"
+		}
+		if a.Turn.Overrun {
+			s += " overrun"
+		}
+		return s
+	}
+	return fmt.Sprintf("unknown action %d", a.Kind)
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// State is where a vGPU stands.
+type State uint8
+
+// The states of a vGPU.
+const (
+	Unbound     State = iota // no GPU was chosen yet
+	Idle                     // bound, and nothing of it waits or holds
+	Waiting                  // pending
+	Holding                  // it holds its GPUs
+	Draining                 // revoked; it still holds them
+	Overrunning              // its drain is late; others are granted beside it
+)
+
+// String is the name that users see.
+func (s State) String() string {
+	return [...]string{"UNBOUND", "IDLE", "PENDING", "HOLDING", "DRAINING", "OVERRUN"}[s]
+}
+
+// Usage is the account of a vGPU or of a GPU over all its turns.
+type Usage struct {
+	Held, Waited            time.Duration
+	Turns, Drains, Overruns uint64
+}
+
+func (u *Usage) add(t Turn) {
+	u.Held += t.Held
+	u.Waited += t.Waited
+	u.Turns++
+	if t.Drained {
+		u.Drains++
+	}
+}
+
+// Status is a vGPU as it stands now.
+type Status struct {
+	State  State
+	GPUs   []UUID        // not to be changed
+	Since  time.Duration // Waiting: pending since; Holding, Draining, Overrunning: granted
+	Reason string        // why it can not be bound
+	Usage  Usage         // of the turns that ended
+}
+
+// VGPU is the status of one vGPU.
+func (e *Engine) VGPU(id ID) (Status, bool) {
+	v := e.vgpus[id]
+	if v == nil {
+		return Status{}, false
+	}
+	s := Status{State: v.state, GPUs: v.uuids, Reason: v.reason, Usage: v.usage}
+	switch v.state {
+	case Waiting:
+		s.Since = v.pending
+	case Holding, Draining, Overrunning:
+		s.Since = v.granted
+	}
+	return s, true
+}
+
+// GPUStatus is a GPU as it stands now.
+type GPUStatus struct {
+	UUID    UUID
+	Down    string // why it takes no grants, if so
+	Holder  ID     // empty: nobody
+	Drains  bool   // the holder was revoked
+	Bound   int    // vGPUs that live here
+	Pending int    // of them, how many wait
+	Ledger  uint64 // bytes reserved
+	Usage   Usage
+}
+
+// GPUs is the status of all GPUs, in the order in which they came up.
+func (e *Engine) GPUs() []GPUStatus {
+	all := make([]GPUStatus, 0, len(e.order))
+	for _, g := range e.order {
+		s := GPUStatus{
+			UUID: g.uuid, Down: g.down, Bound: g.bound, Pending: g.waiters,
+			Ledger: g.ledger, Usage: g.usage,
+		}
+		if g.holder != nil {
+			s.Holder, s.Drains = g.holder.id, g.holder.state == Draining
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// IDs is every vGPU, sorted.
+func (e *Engine) IDs() []ID {
+	all := make([]ID, 0, len(e.vgpus))
+	for id := range e.vgpus {
+		all = append(all, id)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func modelMatches(model, want string) bool {
+	return strings.Contains(strings.ToLower(model), strings.ToLower(want))
+}
