@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command vgpu is the operator's view of vgpud.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/version"
+)
+
+// Exit codes. Scripts use them: never changed, only added to.
+const (
+	exitFailure    = 1
+	exitUsage      = 2
+	exitNotRunning = 3
+)
+
+const defaultAddress = "/run/vgpu/vgpud.sock"
+
+const long = `vgpu shows the virtual GPUs of this machine's containers and the physical GPUs
+that they share. It asks vgpud over its control socket, which only root may use.
+
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 vgpud does not run.
+The fields of --output json are described in docs/cli.md and stay as they are.`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	cmd := command()
+	cmd.SetArgs(args)
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "vgpu:", err)
+	var (
+		wrong  usage
+		absent notRunning
+	)
+	switch {
+	case errors.As(err, &wrong):
+		return exitUsage
+	case errors.As(err, &absent):
+		return exitNotRunning
+	}
+	return exitFailure
+}
+
+// usage is a mistake in the command line.
+type usage struct{ error }
+
+func (u usage) Unwrap() error { return u.error }
+
+// app is what the commands share.
+type app struct {
+	address string
+	output  string
+}
+
+func command() *cobra.Command {
+	a := &app{}
+	cmd := &cobra.Command{
+		Use:           "vgpu",
+		Short:         "Show virtual and physical GPUs",
+		Long:          long,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage{fmt.Errorf("unknown command %q; see vgpu --help", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.output != "table" && a.output != "json" {
+				return usage{fmt.Errorf("--output=%s: must be table or json", a.output)}
+			}
+			return nil
+		},
+	}
+	cmd.CompletionOptions.HiddenDefaultCmd = true
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return usage{fmt.Errorf("%w; see vgpu --help", err)}
+	})
+	f := cmd.PersistentFlags()
+	f.StringVar(&a.address, "address", defaultAddress, "vgpud's control socket")
+	f.StringVarP(&a.output, "output", "o", "table", "table or json")
+
+	cmd.AddCommand(
+		&cobra.Command{
+			Use: "ps", Short: "List the vGPUs", Args: none,
+			Long: "List the vGPUs of this machine: whose they are, on which GPU, and how they fared.\n\n" +
+				"HELD is exact GPU time, from grant to last completion without idle gaps; WAITED\n" +
+				"is the time from pending to grant.",
+			RunE: func(cmd *cobra.Command, _ []string) error { return a.ps(cmd.Context(), cmd.OutOrStdout()) },
+		},
+		&cobra.Command{
+			Use: "gpus", Short: "List the physical GPUs", Args: none,
+			Long: "List the physical GPUs of this machine: who holds them, who waits, and how long a\n" +
+				"hand-over takes, from the last completion of one vGPU to the grant of the next.",
+			RunE: func(cmd *cobra.Command, _ []string) error { return a.gpus(cmd.Context(), cmd.OutOrStdout()) },
+		},
+		&cobra.Command{
+			Use: "version", Short: "Show the versions of vgpu and vgpud", Args: none,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return a.version(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			},
+		},
+	)
+	return cmd
+}
+
+func none(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage{fmt.Errorf("unexpected argument %q", args[0])}
+	}
+	return nil
+}
+
+func (a *app) ps(ctx context.Context, w io.Writer) error {
+	c, closeFn, err := dial(ctx, a.address)
+	if err != nil {
+		return err
+	}
+	defer closeFn()
+	resp, err := c.List(ctx, &v1.ListRequest{})
+	if err != nil {
+		return failed("list the vGPUs", err)
+	}
+	if a.output == "json" {
+		return writeJSON(w, vgpusJSON(resp))
+	}
+	return writeVGPUs(w, resp.GetVgpus())
+}
+
+func (a *app) gpus(ctx context.Context, w io.Writer) error {
+	c, closeFn, err := dial(ctx, a.address)
+	if err != nil {
+		return err
+	}
+	defer closeFn()
+	resp, err := c.ListGPUs(ctx, &v1.ListGPUsRequest{})
+	if err != nil {
+		return failed("list the GPUs", err)
+	}
+	if a.output == "json" {
+		return writeJSON(w, gpusJSON(resp))
+	}
+	return writeGPUs(w, resp.GetGpus())
+}
+
+// version shows its own version even where vgpud does not run.
+func (a *app) version(ctx context.Context, w, stderr io.Writer) error {
+	v := versionJSON{Client: buildJSON{Version: version.Version, Commit: version.Commit}}
+	var absent notRunning
+	c, closeFn, err := dial(ctx, a.address)
+	if err == nil {
+		defer closeFn()
+		info, err := c.Info(ctx, &v1.InfoRequest{})
+		if err != nil {
+			return failed("ask vgpud for its version", err)
+		}
+		v.Server = &serverJSON{
+			buildJSON: buildJSON{Version: info.GetVersion(), Commit: info.GetCommit()},
+			Source:    info.GetSource(), DriverVersion: info.GetDriverVersion(),
+			Protocol: info.GetProtocol(), Started: info.GetStarted().AsTime().Format(time.RFC3339Nano),
+		}
+	} else if !errors.As(err, &absent) {
+		return err
+	}
+	if a.output == "json" {
+		return writeJSON(w, v)
+	}
+	fmt.Fprintf(w, "vgpu  %s (%s)\n", v.Client.Version, v.Client.Commit)
+	if v.Server == nil {
+		fmt.Fprintf(stderr, "vgpud does not run at %s\n", a.address)
+		return nil
+	}
+	fmt.Fprintf(w, "vgpud %s (%s), %s, driver %s, protocol %d\n",
+		v.Server.Version, v.Server.Commit, v.Server.Source, v.Server.DriverVersion, v.Server.Protocol)
+	return nil
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+)
+
+var update = flag.Bool("update", false, "write testdata anew; look at what changes")
+
+// vgpud answers with what a test wants to see.
+type vgpud struct {
+	v1.ControlService
+	fail error
+}
+
+var when = timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
+
+func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
+	if f.fail != nil {
+		return nil, errgrpc.ToGRPC(f.fail)
+	}
+	return &v1.ListResponse{Vgpus: []*v1.VGPU{
+		{
+			Id: "0123456789abcdef", Container: &v1.Container{Containerd: "/c.sock", Namespace: "default", Id: "train"},
+			State: "HOLDING", Gpus: []string{"GPU-1"}, Count: 1, MemoryBytes: 1 << 30, Weight: 100, Priority: "normal",
+			Quantum: durationpb.New(20 * time.Millisecond), Clients: 2, Created: when,
+			Usage: &v1.Usage{
+				Held: durationpb.New(1234567 * time.Microsecond), Waited: durationpb.New(3 * time.Millisecond),
+				Turns: 7, Drains: 2, Overruns: 1, Submissions: 99,
+			},
+		},
+		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room"},
+	}}, nil
+}
+
+func (f vgpud) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
+	return &v1.ListGPUsResponse{Gpus: []*v1.GPU{{
+		Uuid: "GPU-1", Model: "Test", MemoryBytes: 16 << 30, PciBusId: "0000:01:00.0", State: "HELD", Holder: "0123456789abcdef",
+		Bound: 2, Pending: 1, Held: durationpb.New(time.Second), Turns: 7,
+		Handover: &v1.Latency{Count: 3, Median: durationpb.New(25 * time.Microsecond), P99: durationpb.New(90 * time.Microsecond), Max: durationpb.New(time.Millisecond)},
+	}}}, nil
+}
+
+func (f vgpud) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error) {
+	return &v1.InfoResponse{Version: "v1", Commit: "abc", Source: "sim:1", DriverVersion: "999.10", Protocol: 1, Started: when}, nil
+}
+
+func serve(t *testing.T, f vgpud) string {
+	t.Helper()
+	address := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := ttrpc.NewServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v1.RegisterControlService(s, f)
+	go func() { _ = s.Serve(context.Background(), l) }()
+	t.Cleanup(func() { s.Close() })
+	return address
+}
+
+func vgpu(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(t.Context(), args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// The JSON is an interface: these files change only by new fields.
+func TestJSONIsStable(t *testing.T) {
+	address := serve(t, vgpud{})
+	for _, name := range []string{"ps", "gpus", "version"} {
+		code, got, stderr := vgpu(t, name, "--output", "json", "--address", address)
+		file := filepath.Join("testdata", name+".json")
+		if *update {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code != 0 || stderr != "" || got != string(want) {
+			t.Errorf("%s: exit code %d, %s%s", name, code, stderr, got)
+		}
+	}
+}
+
+func TestTables(t *testing.T) {
+	address := serve(t, vgpud{})
+	_, ps, _ := vgpu(t, "ps", "--address", address)
+	for _, s := range []string{"VGPU ", "HELD", "0123456789abcdef  default    train", "1.235s  3ms", "fedcba9876543210: no room\n"} {
+		if !strings.Contains(ps, s) {
+			t.Errorf("%q is not in\n%s", s, ps)
+		}
+	}
+	_, gpus, _ := vgpu(t, "gpus", "--address", address)
+	for _, s := range []string{"GPU-1", "16.0 GiB", "25µs", "90µs", "0123456789abcdef"} {
+		if !strings.Contains(gpus, s) {
+			t.Errorf("%q is not in\n%s", s, gpus)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	address := serve(t, vgpud{fail: errdefs.ErrInternal})
+	absent := filepath.Join(t.TempDir(), "absent.sock")
+	dead := filepath.Join(t.TempDir(), "dead.sock")
+	l, err := net.Listen("unix", dead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	for _, tc := range []struct {
+		description string
+		args        []string
+		code        int
+		says        []string
+	}{
+		{"no socket", []string{"ps", "--address", absent}, 3, []string{"vgpud does not run", absent, "systemctl start vgpud"}},
+		{"a socket of a vgpud that was killed", []string{"gpus", "--address", dead}, 3, []string{"vgpud does not run", dead}},
+		{"vgpud fails", []string{"ps", "--address", address}, 1, []string{"failed to list the vGPUs"}},
+		{"an unknown command", []string{"pss"}, 2, []string{"pss", "--help"}},
+		{"an unknown flag", []string{"ps", "--adress", "x"}, 2, []string{"adress", "--help"}},
+		{"an argument too many", []string{"ps", "x"}, 2, []string{`"x"`}},
+		{"an unknown format", []string{"ps", "--output", "yaml"}, 2, []string{"yaml", "table or json"}},
+		{"the version without vgpud", []string{"version", "--address", absent}, 0, []string{"does not run"}},
+		{"help", []string{"--help"}, 0, nil},
+	} {
+		t.Run(tc.description, func(t *testing.T) {
+			code, _, stderr := vgpu(t, tc.args...)
+			if code != tc.code {
+				t.Errorf("exit code %d, want %d: %s", code, tc.code, stderr)
+			}
+			for _, s := range tc.says {
+				if !strings.Contains(stderr, s) {
+					t.Errorf("%q does not say %q", stderr, s)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+)
+
+// The types below are the JSON of --output json, described in docs/cli.md. A
+// field is never renamed, removed or given another unit; new ones may come.
+
+type vgpuJSON struct {
+	ID          string        `json:"id"`
+	Container   containerJSON `json:"container"`
+	State       string        `json:"state"`
+	GPUs        []string      `json:"gpus"`
+	Count       uint32        `json:"count"`
+	MemoryBytes uint64        `json:"memory_bytes"`
+	Weight      uint32        `json:"weight"`
+	Priority    string        `json:"priority"`
+	QuantumNS   int64         `json:"quantum_ns"`
+	Clients     uint32        `json:"clients"`
+	Usage       usageJSON     `json:"usage"`
+	Created     string        `json:"created"`
+	Reason      string        `json:"reason"`
+}
+
+type containerJSON struct {
+	Containerd string `json:"containerd"`
+	Namespace  string `json:"namespace"`
+	ID         string `json:"id"`
+}
+
+type usageJSON struct {
+	HeldNS      int64  `json:"held_ns"`
+	WaitedNS    int64  `json:"waited_ns"`
+	Turns       uint64 `json:"turns"`
+	Drains      uint64 `json:"drains"`
+	Overruns    uint64 `json:"overruns"`
+	Submissions uint64 `json:"submissions"`
+}
+
+type gpuJSON struct {
+	UUID        string      `json:"uuid"`
+	Model       string      `json:"model"`
+	MemoryBytes uint64      `json:"memory_bytes"`
+	PCIBusID    string      `json:"pci_bus_id"`
+	State       string      `json:"state"`
+	Reason      string      `json:"reason"`
+	Holder      string      `json:"holder"`
+	Bound       uint32      `json:"bound"`
+	Pending     uint32      `json:"pending"`
+	HeldNS      int64       `json:"held_ns"`
+	Turns       uint64      `json:"turns"`
+	Handover    latencyJSON `json:"handover"`
+}
+
+type latencyJSON struct {
+	Count    uint64 `json:"count"`
+	MedianNS int64  `json:"median_ns"`
+	P99NS    int64  `json:"p99_ns"`
+	MaxNS    int64  `json:"max_ns"`
+}
+
+type versionJSON struct {
+	Client buildJSON   `json:"client"`
+	Server *serverJSON `json:"server"` // null where vgpud does not run
+}
+
+type buildJSON struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`
+}
+
+type serverJSON struct {
+	buildJSON
+	Source        string `json:"source"`
+	DriverVersion string `json:"driver_version"`
+	Protocol      uint32 `json:"protocol"`
+	Started       string `json:"started"`
+}
+
+func vgpusJSON(r *v1.ListResponse) any {
+	out := []vgpuJSON{}
+	for _, v := range r.GetVgpus() {
+		c, u := v.GetContainer(), v.GetUsage()
+		out = append(out, vgpuJSON{
+			ID:        v.GetId(),
+			Container: containerJSON{Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), ID: c.GetId()},
+			State:     v.GetState(), GPUs: append([]string{}, v.GetGpus()...), Count: v.GetCount(),
+			MemoryBytes: v.GetMemoryBytes(), Weight: v.GetWeight(), Priority: v.GetPriority(),
+			QuantumNS: ns(v.GetQuantum()), Clients: v.GetClients(),
+			Usage: usageJSON{
+				HeldNS: ns(u.GetHeld()), WaitedNS: ns(u.GetWaited()), Turns: u.GetTurns(),
+				Drains: u.GetDrains(), Overruns: u.GetOverruns(), Submissions: u.GetSubmissions(),
+			},
+			Created: v.GetCreated().AsTime().Format(time.RFC3339Nano), Reason: v.GetReason(),
+		})
+	}
+	return out
+}
+
+func gpusJSON(r *v1.ListGPUsResponse) any {
+	out := []gpuJSON{}
+	for _, g := range r.GetGpus() {
+		h := g.GetHandover()
+		out = append(out, gpuJSON{
+			UUID: g.GetUuid(), Model: g.GetModel(), MemoryBytes: g.GetMemoryBytes(), PCIBusID: g.GetPciBusId(),
+			State: g.GetState(), Reason: g.GetReason(), Holder: g.GetHolder(), Bound: g.GetBound(),
+			Pending: g.GetPending(), HeldNS: ns(g.GetHeld()), Turns: g.GetTurns(),
+			Handover: latencyJSON{Count: h.GetCount(), MedianNS: ns(h.GetMedian()), P99NS: ns(h.GetP99()), MaxNS: ns(h.GetMax())},
+		})
+	}
+	return out
+}
+
+func ns(d *durationpb.Duration) int64 { return d.AsDuration().Nanoseconds() }
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("failed to write JSON: %w", err)
+	}
+	return nil
+}
+
+func writeVGPUs(w io.Writer, all []*v1.VGPU) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "VGPU\tNAMESPACE\tCONTAINER\tGPU\tSTATE\tPROCS\tHELD\tWAITED\tTURNS\tDRAINS\tOVERRUNS")
+	for _, v := range all {
+		gpus := strings.Join(v.GetGpus(), ",")
+		if gpus == "" {
+			gpus = "-"
+		}
+		u := v.GetUsage()
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\n",
+			v.GetId(), v.GetContainer().GetNamespace(), v.GetContainer().GetId(), gpus, v.GetState(), v.GetClients(),
+			short(u.GetHeld()), short(u.GetWaited()), u.GetTurns(), u.GetDrains(), u.GetOverruns())
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, v := range all {
+		if v.GetReason() != "" {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", v.GetId(), v.GetReason()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func writeGPUs(w io.Writer, all []*v1.GPU) error {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "GPU\tMODEL\tMEMORY\tSTATE\tHOLDER\tBOUND\tPENDING\tHELD\tTURNS\tHANDOVER MEDIAN\tP99")
+	for _, g := range all {
+		holder, h := g.GetHolder(), g.GetHandover()
+		if holder == "" {
+			holder = "-"
+		}
+		median, p99 := "-", "-"
+		if h.GetCount() > 0 {
+			median, p99 = short(h.GetMedian()), short(h.GetP99())
+		}
+		fmt.Fprintf(t, "%s\t%s\t%.1f GiB\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n",
+			g.GetUuid(), g.GetModel(), float64(g.GetMemoryBytes())/(1<<30), g.GetState(), holder,
+			g.GetBound(), g.GetPending(), short(g.GetHeld()), g.GetTurns(), median, p99)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, g := range all {
+		if g.GetReason() != "" {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", g.GetUuid(), g.GetReason()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// short is a duration for people: three or four digits.
+func short(p *durationpb.Duration) string {
+	d := p.AsDuration()
+	switch {
+	case d >= time.Second:
+		return d.Round(time.Millisecond).String()
+	case d >= time.Millisecond:
+		return d.Round(time.Microsecond).String()
+	}
+	return d.Round(10 * time.Nanosecond).String()
+}

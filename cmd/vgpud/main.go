@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command vgpud is the node daemon: it gives each container's vGPU its turns on
+// the physical GPUs of this machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+
+	"github.com/vgpu-shim/vgpu/vgpu/gpu/source"
+	"github.com/vgpu-shim/vgpu/vgpu/node"
+	"github.com/vgpu-shim/vgpu/vgpu/version"
+)
+
+const long = `vgpud shares the GPUs of this machine among containers. Each container that runs
+under the runtime io.containerd.vgpu.v1 has a virtual GPU; vgpud grants the
+physical GPU to whichever of them has work, one at a time, and takes it back as
+soon as that work is complete, or at the end of the quantum when others wait.
+
+It needs root, and the host's pid namespace. Everything it keeps is in the state
+directory. Stopping or restarting it does not disturb containers: work that runs
+goes on, and waiting processes wait until it is back.
+
+Configuration: ` + node.DefaultConfigFile + ` if it is there, or --config FILE; flags win
+over the file. The file of the release, with every key explained, is
+configs/vgpud.toml.`
+
+const examples = `  vgpud                                  # the GPUs of this machine
+  vgpud --gpus=sim:2                     # two simulated GPUs, no hardware needed
+  vgpud --gpus=sim:1 --state=/tmp/vgpu   # beside another vgpud
+  vgpu ps --address=/tmp/vgpu/vgpud.sock # ask it what runs`
+
+func main() {
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "vgpud:", err)
+		var u usage
+		if errors.As(err, &u) {
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+}
+
+// usage is an error of whoever wrote the command line or the configuration.
+type usage struct{ error }
+
+func (u usage) Unwrap() error { return u.error }
+
+func command() *cobra.Command {
+	var file string
+	flags := node.Config{}
+	cmd := &cobra.Command{
+		Use:           "vgpud",
+		Short:         "Share the GPUs of this machine among containers",
+		Long:          long,
+		Example:       examples,
+		Version:       version.Version + " (" + version.Commit + ")",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage{fmt.Errorf("unexpected argument %q; see vgpud --help", args[0])}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := configure(cmd, file, flags)
+			if err != nil {
+				return usage{err}
+			}
+			return run(cmd.Context(), cfg)
+		},
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return usage{fmt.Errorf("%w; see vgpud --help", err)}
+	})
+	f := cmd.Flags()
+	f.StringVar(&file, "config", "", "configuration `FILE` (default: "+node.DefaultConfigFile+" if it is there)")
+	f.StringVar(&flags.GPUs, "gpus", "", "which GPUs: auto, nvml, or sim:N for N simulated ones (default auto)")
+	f.StringVar(&flags.State, "state", "", "state `DIR`, on a tmpfs (default /run/vgpu)")
+	f.StringVar(&flags.Socket, "socket", "", "control socket `PATH` (default vgpud.sock in the state directory)")
+	f.StringVar(&flags.Log.Level, "log-level", "", "trace, debug, info, warn or error (default info)")
+	f.StringVar(&flags.Log.Format, "log-format", "", "text or json (default text)")
+	return cmd
+}
+
+// configure reads the file and puts the flags that were given over it.
+func configure(cmd *cobra.Command, file string, flags node.Config) (node.Config, error) {
+	cfg := node.DefaultConfig()
+	if file == "" {
+		if _, err := os.Stat(node.DefaultConfigFile); err == nil {
+			file = node.DefaultConfigFile
+		}
+	}
+	if file != "" {
+		var err error
+		if cfg, err = node.LoadConfig(file); err != nil {
+			return cfg, err
+		}
+	}
+	for _, f := range []struct {
+		name     string
+		to, from *string
+	}{
+		{"gpus", &cfg.GPUs, &flags.GPUs},
+		{"state", &cfg.State, &flags.State},
+		{"socket", &cfg.Socket, &flags.Socket},
+		{"log-level", &cfg.Log.Level, &flags.Log.Level},
+		{"log-format", &cfg.Log.Format, &flags.Log.Format},
+	} {
+		if cmd.Flags().Changed(f.name) {
+			*f.to = *f.from
+		}
+	}
+	return cfg, cfg.Check()
+}
+
+func run(ctx context.Context, cfg node.Config) (retErr error) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	syscall.Umask(0o077)
+
+	log := logrus.New()
+	log.SetOutput(os.Stderr)
+	level, err := logrus.ParseLevel(cfg.Log.Level)
+	if err != nil {
+		return usage{err}
+	}
+	log.SetLevel(level)
+	if cfg.Log.Format == "json" {
+		log.SetFormatter(&logrus.JSONFormatter{})
+	} else {
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	}
+	entry := logrus.NewEntry(log)
+
+	inventory, err := source.Open(source.Config{
+		GPUs: cfg.GPUs, SimulatedRoot: cfg.Simulated.Root, Machine: cfg.Simulated.Machine,
+		Log: entry.Infof,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { retErr = errors.Join(retErr, inventory.Close()) }()
+	for _, g := range inventory.GPUs() {
+		entry.WithFields(logrus.Fields{"uuid": g.UUID, "model": g.Model, "memory_bytes": g.MemoryBytes}).Info("found a GPU")
+	}
+	daemon, err := node.New(cfg, inventory, entry, node.Build{Version: version.Version, Commit: version.Commit})
+	if err != nil {
+		return err
+	}
+	entry.WithFields(logrus.Fields{"version": version.Version, "gpus": inventory.Name(), "socket": cfg.Socket}).Info("vgpud serves")
+	if err := notifyReady(); err != nil {
+		entry.WithError(err).Warn("failed to tell the service manager")
+	}
+	err = daemon.Serve(ctx)
+	entry.Info("vgpud stops; containers go on")
+	return err
+}

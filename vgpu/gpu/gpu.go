@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gpu describes the physical GPUs of a node and what a container needs
+// of the host's driver to use one.
+//
+// Inventory has two sources, both in package source: the real driver through
+// NVML, and the simulated driver through the same NVML calls. This package
+// itself links neither; what it computes (see TakeOver) is pure.
+package gpu
+
+import (
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+)
+
+// GPU is one physical GPU.
+type GPU struct {
+	UUID        string // "GPU-..." as NVML prints it
+	Model       string
+	MemoryBytes uint64
+	PCIBusID    string
+}
+
+// Inventory is a source of GPUs. It is safe for concurrent use until Close.
+type Inventory interface {
+	// Name is what the operator asked for, resolved: "nvml" or "sim:N".
+	Name() string
+	// GPUs lists the GPUs in the driver's own order.
+	GPUs() []GPU
+	// Driver is what a container needs of the host's driver. It was computed
+	// when the inventory was opened.
+	Driver() Driver
+	Close() error
+}
+
+// Driver is the host's driver as a container needs it, before the take-over.
+type Driver struct {
+	Version string // such as 580.65.06
+	CUDA    string // host path of the real libcuda.so.<version>
+	NVML    string // host path of the real libnvidia-ml.so.<version>
+	// Libraries are the other driver libraries.
+	Libraries []Library
+	// Mounts, Devices and Env go into the container as they are.
+	Mounts  []*v1.Mount
+	Devices []*v1.Device
+	Env     []string
+}
+
+// Library is a driver library that the dynamic linker must find in the
+// container.
+type Library struct {
+	Source string   // host path
+	Names  []string // file names under which it must be found
+}

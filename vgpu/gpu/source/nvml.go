@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
+	"golang.org/x/sys/unix"
+	"tags.cncf.io/container-device-interface/specs-go"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+)
+
+// openNVML opens the real driver.
+func openNVML(cfg Config) (gpu.Inventory, error) {
+	i, err := open("nvml", "libnvidia-ml.so.1")
+	if err != nil {
+		return nil, err
+	}
+	// The toolkit knows what belongs to the driver. All its hooks are off: they
+	// would run ldconfig and make links in the container, and the take-over
+	// leaves nothing for them to do.
+	gen, err := nvcdi.New(
+		nvcdi.WithNvmlLib(i.lib),
+		nvcdi.WithMode(nvcdi.ModeNvml),
+		nvcdi.WithDisabledHooks(nvcdi.AllHooks),
+		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
+		nvcdi.WithLogger(toolkitLog(cfg.Log)),
+	)
+	if err != nil {
+		i.Close()
+		return nil, fmt.Errorf("failed to look at the driver: %w", err)
+	}
+	common, err := gen.GetCommonEdits()
+	if err != nil {
+		i.Close()
+		return nil, fmt.Errorf("failed to list the driver's files: %w", err)
+	}
+	edits := []*specs.ContainerEdits{common.ContainerEdits}
+	for _, g := range i.gpus {
+		devices, err := gen.GetDeviceSpecsByID(g.UUID)
+		if err != nil {
+			i.Close()
+			return nil, fmt.Errorf("failed to list the device nodes of %s: %w", g.UUID, err)
+		}
+		for d := range devices {
+			edits = append(edits, &devices[d].ContainerEdits)
+		}
+	}
+	if err := collect(&i.driver, edits); err != nil {
+		i.Close()
+		return nil, err
+	}
+	return i, nil
+}
+
+// collect turns CDI edits into a Driver.
+func collect(d *gpu.Driver, edits []*specs.ContainerEdits) error {
+	for _, e := range edits {
+		for _, m := range e.Mounts {
+			name := path.Base(m.ContainerPath)
+			switch {
+			case name == "libcuda.so."+d.Version:
+				d.CUDA = m.HostPath
+			case name == "libnvidia-ml.so."+d.Version:
+				d.NVML = m.HostPath
+			case plainLibrary(m.ContainerPath):
+				d.Libraries = append(d.Libraries, library(m.HostPath, name))
+			default:
+				d.Mounts = append(d.Mounts, &v1.Mount{
+					Source: m.HostPath, Destination: m.ContainerPath, Type: "bind",
+					Options: mountOptions(m.Options),
+				})
+			}
+		}
+		for _, n := range e.DeviceNodes {
+			dev, err := device(n)
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(d.Devices, func(o *v1.Device) bool { return o.GetPath() == dev.GetPath() }) {
+				d.Devices = append(d.Devices, dev)
+			}
+		}
+		d.Env = append(d.Env, e.Env...)
+	}
+	if d.CUDA == "" || d.NVML == "" {
+		return errors.New("the driver's libcuda.so." + d.Version + " or libnvidia-ml.so." + d.Version + " was not found; is the CUDA part of the driver installed?")
+	}
+	return nil
+}
+
+// plainLibrary: found by the dynamic linker in its default directories. Others,
+// such as vdpau/ or gbm/, are looked up by their path and stay where they are.
+func plainLibrary(p string) bool {
+	name := path.Base(p)
+	if !strings.HasPrefix(name, "lib") || !strings.Contains(name, ".so") {
+		return false
+	}
+	switch path.Base(path.Dir(p)) {
+	case "lib", "lib64", "x86_64-linux-gnu", "aarch64-linux-gnu", "current":
+		return true
+	}
+	return false
+}
+
+// library is a library with its file name and its soname, under which the
+// driver's own parts load it. Without ldconfig or links in the container both
+// must be there.
+func library(host, name string) gpu.Library {
+	l := gpu.Library{Source: host, Names: []string{name}}
+	f, err := elf.Open(host)
+	if err != nil {
+		return l
+	}
+	defer f.Close()
+	if so, err := f.DynString(elf.DT_SONAME); err == nil && len(so) == 1 && so[0] != name && so[0] == filepath.Base(so[0]) {
+		l.Names = append(l.Names, so[0])
+	}
+	return l
+}
+
+// mountOptions makes CDI's options fit what the take-over allows: read-only
+// unless said otherwise, no devices, no set-uid programs.
+func mountOptions(cdi []string) []string {
+	out := []string{"bind", "nosuid", "nodev"}
+	rw := slices.Contains(cdi, "rw")
+	for _, o := range cdi {
+		switch o {
+		case "bind", "rbind", "ro", "rw", "nosuid", "nodev":
+		default:
+			out = append(out, o)
+		}
+	}
+	if !rw {
+		out = append(out, "ro")
+	}
+	return out
+}
+
+// device reads the number of a device node where CDI left it out, which it may:
+// runtimes fill it in.
+func device(n *specs.DeviceNode) (*v1.Device, error) {
+	host := n.HostPath
+	if host == "" {
+		host = n.Path
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(host, &st); err != nil {
+		return nil, fmt.Errorf("failed to look at device node %s: %w", host, err)
+	}
+	d := &v1.Device{
+		Path: n.Path, Major: int64(unix.Major(st.Rdev)), Minor: int64(unix.Minor(st.Rdev)),
+		FileMode: st.Mode & 0o777, Uid: st.Uid, Gid: st.Gid, Permissions: n.Permissions,
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFCHR:
+		d.Type = "c"
+	case unix.S_IFBLK:
+		d.Type = "b"
+	default:
+		return nil, fmt.Errorf("%s is not a device node", host)
+	}
+	if d.Permissions == "" {
+		d.Permissions = "rwm"
+	}
+	return d, nil
+}
+
+// toolkitLog gives the toolkit's warnings and errors to our log.
+type toolkitLog func(format string, args ...any)
+
+func (l toolkitLog) Tracef(string, ...any)          {}
+func (l toolkitLog) Debugf(string, ...any)          {}
+func (l toolkitLog) Infof(string, ...any)           {}
+func (l toolkitLog) Warningf(f string, args ...any) { l("driver: "+f, args...) }
+func (l toolkitLog) Errorf(f string, args ...any)   { l("driver: "+f, args...) }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+)
+
+const maxSimulated = 16
+
+// simulatedMachine is where the simulated driver looks for its machine in a
+// container, and machineEnv what it looks at before.
+const (
+	simulatedMachine = "/dev/simgpu"
+	machineEnv       = "SIMGPU_MACHINE"
+)
+
+// openSimulated opens a simulated machine with n GPUs, which is made first if
+// it is not there.
+func openSimulated(cfg Config, n int) (gpu.Inventory, error) {
+	cuda, err := versioned(filepath.Join(cfg.SimulatedRoot, "lib", "libcuda.so.1"))
+	if err != nil {
+		return nil, fmt.Errorf("failed to find the simulated driver (simulated.root): %w", err)
+	}
+	ml, err := versioned(filepath.Join(cfg.SimulatedRoot, "lib", "libnvidia-ml.so.1"))
+	if err != nil {
+		return nil, fmt.Errorf("failed to find the simulated driver (simulated.root): %w", err)
+	}
+	if err := makeMachine(cfg, n); err != nil {
+		return nil, err
+	}
+	// Before the library is loaded: it reads the C environment once. Setenv
+	// reaches that in a program that is linked with cgo.
+	if err := os.Setenv(machineEnv, cfg.Machine); err != nil {
+		return nil, fmt.Errorf("failed to name the simulated machine: %w", err)
+	}
+	i, err := open("sim:"+strconv.Itoa(n), ml)
+	if err != nil {
+		return nil, fmt.Errorf("failed to open the simulated machine %s: %w", cfg.Machine, err)
+	}
+	if len(i.gpus) != n {
+		i.Close()
+		return nil, fmt.Errorf("the simulated machine %s has %d GPUs, not %d: remove it, or name another (simulated.machine)", cfg.Machine, len(i.gpus), n)
+	}
+	i.driver.CUDA, i.driver.NVML = cuda, ml
+	i.driver.Mounts = []*v1.Mount{{
+		Source: cfg.Machine, Destination: simulatedMachine, Type: "bind",
+		Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"},
+	}}
+	return i, nil
+}
+
+// makeMachine creates the machine unless its directory has something in it.
+func makeMachine(cfg Config, n int) error {
+	entries, err := os.ReadDir(cfg.Machine)
+	if err == nil && len(entries) > 0 {
+		return nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("failed to look for the simulated machine: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(cfg.Machine), 0o700); err != nil {
+		return fmt.Errorf("failed to make room for the simulated machine: %w", err)
+	}
+	tool := filepath.Join(cfg.SimulatedRoot, "bin", "simgpu")
+	out, err := exec.Command(tool, "create", "--gpus", strconv.Itoa(n), cfg.Machine).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("failed to create the simulated machine: %s: %w: %s", tool, err, strings.TrimSpace(string(out)))
+	}
+	cfg.Log("created a simulated machine with %d GPUs in %s", n, cfg.Machine)
+	return nil
+}
+
+// versioned is the real file behind the symbolic links of a library.
+func versioned(path string) (string, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(real)
+}

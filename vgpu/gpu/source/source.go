@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package source opens the GPUs of this machine: the real ones through NVML, or
+// simulated ones through the simulated driver's NVML. Both answer the same
+// calls; what differs is where the library lies and how a container reaches the
+// device.
+package source
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/dl"
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+)
+
+// Config says which GPUs to open.
+type Config struct {
+	// GPUs is auto, nvml or sim:N.
+	GPUs string
+	// SimulatedRoot is where the simulated driver is installed; Machine the
+	// directory of its machine, made if it is not there.
+	SimulatedRoot, Machine string
+	// Log takes what is worth knowing on the way; may be nil.
+	Log func(format string, args ...any)
+}
+
+// Open opens the GPUs. One inventory per process: NVML keeps global state.
+func Open(cfg Config) (gpu.Inventory, error) {
+	if cfg.Log == nil {
+		cfg.Log = func(string, ...any) {}
+	}
+	switch {
+	case cfg.GPUs == "nvml":
+		return openNVML(cfg)
+	case cfg.GPUs == "auto":
+		inv, err := openNVML(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("found no GPU: %w; for simulated ones use --gpus=sim:N, for example --gpus=sim:1", err)
+		}
+		return inv, nil
+	}
+	if number, ok := strings.CutPrefix(cfg.GPUs, "sim:"); ok {
+		n, err := strconv.Atoi(number)
+		if err == nil && 1 <= n && n <= maxSimulated {
+			return openSimulated(cfg, n)
+		}
+	}
+	return nil, fmt.Errorf("gpus = %q: must be auto, nvml, or sim:N with N from 1 to %d", cfg.GPUs, maxSimulated)
+}
+
+// inventory is an open NVML.
+type inventory struct {
+	name   string
+	lib    nvml.Interface
+	gpus   []gpu.GPU
+	driver gpu.Driver
+}
+
+var _ gpu.Inventory = (*inventory)(nil)
+
+func (i *inventory) Name() string       { return i.name }
+func (i *inventory) GPUs() []gpu.GPU    { return i.gpus }
+func (i *inventory) Driver() gpu.Driver { return i.driver }
+
+func (i *inventory) Close() error {
+	if ret := i.lib.Shutdown(); ret != nvml.SUCCESS {
+		return fmt.Errorf("failed to close NVML: %w", ret)
+	}
+	return nil
+}
+
+// needed are the functions that this package calls. The bindings call them
+// without a look whether they are there, which ends the process if they are not.
+var needed = []string{
+	"nvmlInit_v2", "nvmlShutdown", "nvmlErrorString", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount_v2",
+	"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPciInfo_v3",
+}
+
+// check makes sure that path is an NVML that can be used.
+func check(path string) error {
+	lib := dl.New(path, dl.RTLD_LAZY|dl.RTLD_LOCAL)
+	if err := lib.Open(); err != nil {
+		return fmt.Errorf("failed to load NVML: %w", err)
+	}
+	defer lib.Close()
+	for _, name := range needed {
+		if err := lib.Lookup(name); err != nil {
+			return fmt.Errorf("%s is not an NVML that vgpud can use: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// open initialises the NVML at path, a file or a soname, and reads the GPUs.
+func open(name, path string) (_ *inventory, retErr error) {
+	if err := check(path); err != nil {
+		return nil, err
+	}
+	lib := nvml.New(nvml.WithLibraryPath(path))
+	if ret := lib.Init(); ret != nvml.SUCCESS {
+		return nil, fmt.Errorf("failed to initialise NVML: %w", ret)
+	}
+	defer func() {
+		if retErr != nil {
+			_ = lib.Shutdown()
+		}
+	}()
+	i := &inventory{name: name, lib: lib}
+	version, ret := lib.SystemGetDriverVersion()
+	if ret != nvml.SUCCESS {
+		return nil, fmt.Errorf("failed to read the driver's version: %w", ret)
+	}
+	i.driver.Version = version
+	count, ret := lib.DeviceGetCount()
+	if ret != nvml.SUCCESS {
+		return nil, fmt.Errorf("failed to count the GPUs: %w", ret)
+	}
+	if count == 0 {
+		return nil, errors.New("the driver has no GPU")
+	}
+	for index := range count {
+		g, err := describe(lib, index)
+		if err != nil {
+			return nil, fmt.Errorf("GPU number %d: %w", index, err)
+		}
+		i.gpus = append(i.gpus, g)
+	}
+	return i, nil
+}
+
+func describe(lib nvml.Interface, index int) (g gpu.GPU, _ error) {
+	dev, ret := lib.DeviceGetHandleByIndex(index)
+	if ret != nvml.SUCCESS {
+		return g, fmt.Errorf("failed to open it: %w", ret)
+	}
+	if g.UUID, ret = dev.GetUUID(); ret != nvml.SUCCESS {
+		return g, fmt.Errorf("failed to read its UUID: %w", ret)
+	}
+	if g.Model, ret = dev.GetName(); ret != nvml.SUCCESS {
+		return g, fmt.Errorf("failed to read its model: %w", ret)
+	}
+	memory, ret := dev.GetMemoryInfo()
+	if ret != nvml.SUCCESS {
+		return g, fmt.Errorf("failed to read its memory: %w", ret)
+	}
+	g.MemoryBytes = memory.Total
+	pci, ret := dev.GetPciInfo()
+	if ret != nvml.SUCCESS {
+		return g, fmt.Errorf("failed to read its PCI address: %w", ret)
+	}
+	g.PCIBusID = cstring(pci.BusId[:])
+	return g, nil
+}
+
+// cstring is the text before the first NUL. The element type differs between
+// versions of the bindings.
+func cstring[T ~int8 | ~uint8](s []T) string {
+	var b strings.Builder
+	for _, c := range s {
+		if c == 0 {
+			break
+		}
+		b.WriteByte(byte(c))
+	}
+	return b.String()
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// client is a process that has a page. It lives until its process is dead: a
+// connection that is hung up releases nothing (R6).
+type client struct {
+	process
+	id     uint64
+	v      *vgpu
+	page   *wire.Page
+	inode  uint64 // of the page's memfd
+	pidfd  int
+	token  uint64
+	conn   *conn // nil while it is hung up
+	stats  stats
+	joined bool // the page stands in the store and may be opened (R7)
+
+	// As they were when the turn began.
+	idleBefore, submittedBefore uint64
+}
+
+func (c *client) startTurn() {
+	c.idleBefore = c.page.IdleNS().Load()
+	c.submittedBefore = c.page.Submitted().Load()
+}
+
+// addClient takes in a client with its page and watches its process. It owns
+// pidfd and page from now on, also on error.
+func (l *loop) addClient(v *vgpu, p process, pidfd int, id uint64, page *wire.Page, inode uint64) (*client, error) {
+	c := &client{process: p, id: id, v: v, page: page, inode: inode, pidfd: pidfd}
+	token, err := l.poller.add(pidfd, func() {
+		if dead(pidfd) {
+			l.died(c)
+		}
+	})
+	if err != nil {
+		unix.Close(pidfd)
+		page.Close()
+		return nil, err
+	}
+	c.token = token
+	c.startTurn()
+	v.clients = append(v.clients, c)
+	l.pages[inode] = c
+	l.lastClient = max(l.lastClient, id)
+	return c, nil
+}
+
+// died releases what a client had: its process has ended.
+func (l *loop) died(c *client) {
+	v := c.v
+	l.drop(c)
+	l.settle(v)
+	l.unused(v)
+}
+
+// drop forgets a client.
+func (l *loop) drop(c *client) {
+	v := c.v
+	if v.phase != free && state(c.page) != wire.Closed {
+		v.turn.unknown = true
+	}
+	v.submissions += c.page.Submitted().Load()
+	v.stats.add(c.stats)
+	if c.conn != nil {
+		c.conn.client = nil
+		l.hangUp(c.conn)
+	}
+	l.poller.remove(c.pidfd, c.token)
+	unix.Close(c.pidfd)
+	delete(l.pages, c.inode)
+	v.clients = slices.DeleteFunc(v.clients, func(other *client) bool { return other == c })
+	c.page.Close()
+}
+
+// nudge makes the client's thread look at its page. If the message does not fit
+// into the socket, others lie there that do the same.
+func (l *loop) nudge(c *client) {
+	if c.conn == nil {
+		return
+	}
+	err := unix.Sendto(c.conn.fd, l.nudging, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+	if err != nil && !errors.Is(err, unix.EAGAIN) {
+		l.hangUp(c.conn)
+	}
+}
+
+// maybeExecuted finds out why a client hung up. If its process does not have the
+// page mapped any more it runs another program now (exec): what it had on the
+// GPU went with its old memory, and nobody is left there to drain. The mapping is
+// replaced before the sockets are closed, so one look is enough.
+func (l *loop) maybeExecuted(c *client) {
+	go func() {
+		if mapped(c.process, c.inode) {
+			return
+		}
+		l.poller.post(func() {
+			if l.pages[c.inode] == c && c.conn == nil {
+				l.died(c)
+			}
+		})
+	}()
+}
+
+// mapped says whether a process has the page with an inode mapped; true if that
+// can not be found out.
+func mapped(p process, inode uint64) bool {
+	maps, err := os.Open("/proc/" + strconv.Itoa(p.PID) + "/maps")
+	if err != nil {
+		return true
+	}
+	defer maps.Close()
+	number := strconv.FormatUint(inode, 10)
+	s := bufio.NewScanner(maps)
+	for s.Scan() {
+		// address perms offset dev inode path, see proc_pid_maps(5)
+		if f := strings.Fields(s.Text()); len(f) >= 6 && f[4] == number && strings.HasPrefix(f[5], "/memfd:") {
+			return true
+		}
+	}
+	return s.Err() != nil
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
+)
+
+// DefaultConfigFile is read if it is there and no other is named.
+const DefaultConfigFile = "/etc/vgpu/vgpud.toml"
+
+// Config is vgpud's configuration, as in its TOML file.
+type Config struct {
+	Version   int             `toml:"version"` // of the format: 1
+	GPUs      string          `toml:"gpus"`    // auto, nvml or sim:N
+	State     string          `toml:"state"`   // state directory
+	Socket    string          `toml:"socket"`  // control API; empty: vgpud.sock in State
+	Library   LibraryConfig   `toml:"library"`
+	Simulated SimulatedConfig `toml:"simulated"`
+	Engine    EngineConfig    `toml:"engine"`
+	Log       LogConfig       `toml:"log"`
+}
+
+// LibraryConfig says what goes into containers.
+type LibraryConfig struct {
+	CUDA string   `toml:"cuda"` // libvgpu-cuda.so on this machine
+	Dirs []string `toml:"dirs"` // library directories of the containers
+}
+
+// SimulatedConfig is for gpus = "sim:N".
+type SimulatedConfig struct {
+	Root    string `toml:"root"`    // of the simulated driver: bin/simgpu, lib/
+	Machine string `toml:"machine"` // directory of the machine; empty: sim in State
+}
+
+// EngineConfig is the node's policy.
+type EngineConfig struct {
+	Quantum       Duration `toml:"quantum"`
+	DrainDeadline Duration `toml:"drain_deadline"`
+}
+
+// LogConfig says how vgpud logs.
+type LogConfig struct {
+	Level  string `toml:"level"`
+	Format string `toml:"format"` // text or json
+}
+
+// Duration is a time.Duration that is written as "20ms".
+type Duration time.Duration
+
+// UnmarshalText reads a Go duration.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}
+
+// MarshalText writes a Go duration.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// DefaultConfig is the configuration of a vgpud without a file.
+func DefaultConfig() Config {
+	return Config{
+		Version:   1,
+		GPUs:      "auto",
+		State:     "/run/vgpu",
+		Library:   LibraryConfig{CUDA: "/usr/lib/vgpu/libvgpu-cuda.so", Dirs: gpu.LibraryDirs(runtime.GOARCH)},
+		Simulated: SimulatedConfig{Root: "/usr/lib/vgpu/simgpu"},
+		Engine:    EngineConfig{Quantum: Duration(arbiter.DefaultQuantum), DrainDeadline: Duration(arbiter.DefaultDrainDeadline)},
+		Log:       LogConfig{Level: "info", Format: "text"},
+	}
+}
+
+// LoadConfig reads a TOML file over the defaults. A key that it does not know
+// is an error that names the line. Call Check once flags were applied.
+func LoadConfig(path string) (Config, error) {
+	c := DefaultConfig()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return c, fmt.Errorf("failed to read the configuration: %w", err)
+	}
+	d := toml.NewDecoder(bytes.NewReader(data)).DisallowUnknownFields()
+	if err := d.Decode(&c); err != nil {
+		var strict *toml.StrictMissingError
+		var syntax *toml.DecodeError
+		switch {
+		case errors.As(err, &strict):
+			return c, fmt.Errorf("unknown key in %s:\n%s", path, strict.String())
+		case errors.As(err, &syntax):
+			return c, fmt.Errorf("wrong value in %s:\n%s", path, syntax.String())
+		}
+		return c, fmt.Errorf("failed to read %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// Check fills in what follows from other fields and returns all that is wrong.
+func (c *Config) Check() error {
+	var errs []error
+	bad := func(key string, value any, allowed string) {
+		errs = append(errs, fmt.Errorf("%s = %q: must be %s", key, fmt.Sprint(value), allowed))
+	}
+	if c.Version != 1 {
+		bad("version", c.Version, "1")
+	}
+	if c.Socket == "" {
+		c.Socket = filepath.Join(c.State, "vgpud.sock")
+	}
+	if c.Simulated.Machine == "" {
+		c.Simulated.Machine = filepath.Join(c.State, "sim")
+	}
+	for _, p := range []struct{ key, value string }{
+		{"state", c.State},
+		{"socket", c.Socket},
+		{"library.cuda", c.Library.CUDA},
+		{"simulated.root", c.Simulated.Root},
+		{"simulated.machine", c.Simulated.Machine},
+	} {
+		if !filepath.IsAbs(p.value) {
+			bad(p.key, p.value, "an absolute path")
+		}
+	}
+	if len(c.Library.Dirs) == 0 {
+		bad("library.dirs", "", "a list of absolute paths, not empty")
+	}
+	for _, d := range c.Library.Dirs {
+		if !filepath.IsAbs(d) {
+			bad("library.dirs", d, "an absolute path")
+		}
+	}
+	if q := time.Duration(c.Engine.Quantum); q < request.MinQuantum || q > request.MaxQuantum {
+		bad("engine.quantum", q, fmt.Sprintf("from %s to %s", request.MinQuantum, request.MaxQuantum))
+	}
+	if d := time.Duration(c.Engine.DrainDeadline); d < 10*time.Millisecond || d > 5*time.Minute {
+		bad("engine.drain_deadline", d, "from 10ms to 5m")
+	}
+	if c.Log.Format != "text" && c.Log.Format != "json" {
+		bad("log.format", c.Log.Format, "text or json")
+	}
+	switch strings.ToLower(c.Log.Level) {
+	case "trace", "debug", "info", "warn", "error":
+	default:
+		bad("log.level", c.Log.Level, "trace, debug, info, warn or error")
+	}
+	return errors.Join(errs...)
+}

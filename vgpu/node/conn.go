@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// maxConns bounds the connections, and with them the clients, of one vGPU: a
+// container must not use up the daemon's descriptors.
+const maxConns = 1024
+
+// conn is one connection of a client's process.
+type conn struct {
+	v      *vgpu
+	fd     int
+	token  uint64
+	client *client // nil before Hello
+	closed bool
+}
+
+// accept takes in the connections that wait on v's socket.
+func (l *loop) accept(v *vgpu) {
+	for range 16 {
+		fd, _, err := unix.Accept4(v.listen, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.EINTR) {
+			return
+		}
+		if err != nil {
+			// Most likely out of descriptors: asking again at once would
+			// only burn time, so this socket rests for a moment.
+			l.log.WithFields(v.fields()).WithError(err).Error("failed to accept a client")
+			l.rest(v)
+			return
+		}
+		if len(v.conns) >= maxConns || len(v.clients) >= maxConns {
+			unix.Close(fd)
+			l.rubbish(v, fmt.Errorf("more than %d processes", maxConns))
+			continue
+		}
+		c := &conn{v: v, fd: fd}
+		if c.token, err = l.poller.add(fd, func() { l.readable(c) }); err != nil {
+			unix.Close(fd)
+			l.log.WithFields(v.fields()).WithError(err).Error("failed to watch a client")
+			continue
+		}
+		v.conns[c] = struct{}{}
+	}
+}
+
+// rest stops accepting on v's socket for a moment.
+func (l *loop) rest(v *vgpu) {
+	l.poller.remove(v.listen, v.listenToken)
+	t := &timer{}
+	t.fire = func() {
+		if v.listen < 0 {
+			return
+		}
+		token, err := l.poller.add(v.listen, func() { l.accept(v) })
+		if err != nil {
+			l.arm(t, l.now()+100*time.Millisecond)
+			return
+		}
+		v.listenToken = token
+	}
+	l.arm(t, l.now()+100*time.Millisecond)
+}
+
+// readable reads one message. One a round: a client that floods its socket does
+// not keep the others waiting.
+func (l *loop) readable(c *conn) {
+	n, oobn, flags, _, err := unix.Recvmsg(c.fd, l.msg[:], l.control[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		return
+	}
+	fds := descriptors(l.control[:oobn])
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	if err != nil || n == 0 { // hung up; an empty packet says no more
+		l.hangUp(c)
+		return
+	}
+	m, err := wire.Parse(l.msg[:n])
+	switch {
+	case err != nil:
+	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		err = errors.New("more than a message can hold")
+	case len(fds) > 0 && (m.Type != wire.Hello || len(fds) > 1):
+		err = fmt.Errorf("%d descriptors with a message of type %d", len(fds), m.Type)
+	default:
+		err = l.message(c, &m, fds)
+	}
+	if err != nil {
+		l.rubbish(c.v, err)
+		l.hangUp(c)
+	}
+}
+
+// descriptors takes the descriptors out of a control message.
+func descriptors(oob []byte) []int {
+	if len(oob) == 0 {
+		return nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	var fds []int
+	for i := range msgs {
+		if got, err := unix.ParseUnixRights(&msgs[i]); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+// message handles what a client said. An error means that it is rubbish.
+func (l *loop) message(c *conn, m *wire.Msg, fds []int) error {
+	switch m.Type {
+	case wire.Hello:
+		if c.client != nil {
+			return errors.New("a second HELLO")
+		}
+		l.hello(c, m, fds)
+		return nil
+	case wire.Bind:
+		// One before HELLO is asked again after it: after a reconnection the
+		// client's threads may use a socket before its own thread has said
+		// HELLO on it.
+		if c.client != nil {
+			l.bind(c)
+		}
+		return nil
+	case wire.Pending, wire.IdleMsg, wire.Drained:
+		// Doorbells. One before HELLO is covered by it.
+		if c.client != nil {
+			l.settle(c.v)
+		}
+		return nil
+	case wire.Stats:
+		if c.client != nil { // totals of its process
+			c.client.stats = stats{unhooked: m.A[0], unknown: m.A[1]}
+		}
+		return nil
+	case wire.Memory, wire.Identity:
+		return nil // reserved; a later client may say it to an older vgpud
+	}
+	return fmt.Errorf("a message of type %d from a client", m.Type)
+}
+
+// hello makes the client of a connection, or finds it again by its page.
+func (l *loop) hello(c *conn, m *wire.Msg, fds []int) {
+	v := c.v
+	if m.Protocol > wire.Protocol {
+		l.refuse(c, wire.ErrProtocol, fmt.Sprintf("this process speaks protocol %d, vgpud on this node up to %d: upgrade vgpud", m.Protocol, wire.Protocol))
+		l.hangUp(c)
+		return
+	}
+	if v.removed {
+		l.refuse(c, wire.ErrRemoved, "the container is being removed")
+		l.hangUp(c)
+		return
+	}
+	p, pidfd, err := peer(c.fd)
+	if err != nil {
+		if !errors.Is(err, errGone) {
+			l.log.WithFields(v.fields()).WithError(err).Error("failed to identify a client")
+			l.refuse(c, wire.ErrInternal, err.Error())
+		}
+		l.hangUp(c)
+		return
+	}
+	if len(fds) == 0 {
+		l.newClient(c, p, pidfd)
+	} else {
+		l.oldClient(c, p, pidfd, fds[0])
+	}
+}
+
+// newClient gives the process behind c a page. The page is handed out once it
+// stands in the store (R7).
+func (l *loop) newClient(c *conn, p process, pidfd int) {
+	v := c.v
+	// A process that became another program while it was hung up.
+	for _, old := range slices.Clone(v.clients) {
+		if old.process == p && old.conn == nil && !mapped(p, old.inode) {
+			l.died(old)
+		}
+	}
+	l.lastClient++
+	id := l.lastClient
+	page, fd, err := wire.NewPage(id)
+	var inode uint64
+	if err == nil {
+		if inode, err = inodeOf(fd); err != nil {
+			unix.Close(fd)
+			page.Close()
+		}
+	}
+	if err != nil {
+		unix.Close(pidfd)
+		l.fail(c, err)
+		return
+	}
+	cl, err := l.addClient(v, p, pidfd, id, page, inode)
+	if err != nil {
+		unix.Close(fd)
+		l.fail(c, err)
+		return
+	}
+	cl.conn, c.client = c, cl
+	l.saved(v, func(err error) {
+		defer unix.Close(fd)
+		if c.closed || cl.conn != c {
+			return // it died, or was removed
+		}
+		if err != nil {
+			cl.conn, c.client = nil, nil
+			l.died(cl) // it never had a page
+			l.fail(c, err)
+			return
+		}
+		l.join(cl)
+		l.send(c, &wire.Msg{Type: wire.Welcome, Protocol: wire.Protocol, A: [4]uint64{id}}, fd)
+	})
+}
+
+// join lets a new page take part. If its vGPU holds, it opens at once.
+func (l *loop) join(c *client) {
+	c.joined = true
+	if c.v.phase == holding {
+		if c.v.turn.taking {
+			c.page.Wanted().Store(1)
+		}
+		l.settle(c.v)
+	}
+}
+
+// oldClient finds the client whose page came along: its connection broke, or
+// vgpud was restarted.
+func (l *loop) oldClient(c *conn, p process, pidfd, fd int) {
+	v := c.v
+	reject := func(why string) {
+		unix.Close(pidfd)
+		l.refuse(c, wire.ErrBadPage, why)
+		l.hangUp(c)
+	}
+	page, err := wire.MapPage(fd)
+	if err != nil {
+		reject(err.Error())
+		return
+	}
+	inode, err := inodeOf(fd)
+	if err != nil {
+		page.Close()
+		reject(err.Error())
+		return
+	}
+	if cl := l.pages[inode]; cl != nil {
+		page.Close()
+		if cl.v != v || cl.process != p {
+			reject("the page belongs to another process")
+			return
+		}
+		unix.Close(pidfd)
+		if cl.conn != nil {
+			cl.conn.client = nil
+			l.hangUp(cl.conn)
+		}
+		l.welcomeBack(c, cl)
+		return
+	}
+
+	var id uint64
+	known := false
+	for i, x := range v.expected {
+		if x.process == p && x.Inode == inode {
+			id, known = x.Client, true
+			l.forget(x)
+			v.expected = slices.Delete(v.expected, i, i+1)
+			break
+		}
+	}
+	if !known { // the store was lost
+		l.lastClient++
+		id = l.lastClient
+		l.log.WithFields(v.fields()).WithField("pid", p.PID).Warn("a process came back that was not in the store")
+	}
+	if v.adopted {
+		// Too late: an open word that it brings is of a turn that was given up.
+		revokeWord(page)
+	}
+	cl, err := l.addClient(v, p, pidfd, id, page, inode)
+	if err != nil {
+		l.fail(c, err)
+		return
+	}
+	cl.joined = true
+	if known {
+		l.welcomeBack(c, cl)
+		return
+	}
+	cl.conn, c.client = c, cl
+	l.saved(v, func(err error) {
+		switch {
+		case c.closed || cl.conn != c:
+		case err != nil:
+			l.fail(c, err)
+		default:
+			l.welcomeBack(c, cl)
+		}
+	})
+}
+
+func (l *loop) welcomeBack(c *conn, cl *client) {
+	cl.conn, c.client = c, cl
+	l.send(c, &wire.Msg{Type: wire.Welcome, Protocol: wire.Protocol, A: [4]uint64{cl.id}}, -1)
+	v := cl.v
+	if !v.adopted {
+		l.recovered()
+		return
+	}
+	// Bells were lost while it was hung up: look, and let it look.
+	l.settle(v)
+	l.nudge(cl)
+}
+
+// bind answers with the GPUs of the client's vGPU.
+func (l *loop) bind(c *conn) {
+	v := c.v
+	if !slices.Contains(v.binders, c) {
+		v.binders = append(v.binders, c)
+	}
+	if v.adopted {
+		l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+	}
+}
+
+// bound is the engine's answer. It is told to the clients once it stands in the
+// store: a restarted vgpud must know on which GPU they are.
+func (l *loop) bound(v *vgpu, gpus []arbiter.UUID) {
+	if slices.Equal(v.bound, gpus) {
+		if !v.binding {
+			l.answerBind(v)
+		}
+		return
+	}
+	v.bound, v.binding = gpus, true
+	l.log.WithFields(v.fields()).WithField("gpus", gpus).Info("vGPU bound")
+	l.saved(v, func(err error) {
+		v.binding = false
+		if err != nil {
+			v.bound = nil // written again when it is asked for again
+			l.unbindable(v, err.Error())
+			return
+		}
+		l.answerBind(v)
+	})
+}
+
+func (l *loop) answerBind(v *vgpu) {
+	m := wire.Msg{Type: wire.Bound, Count: uint32(len(v.bound))}
+	for i, uuid := range v.bound {
+		raw, err := wire.ParseUUID(string(uuid))
+		if err != nil { // the inventory was checked at the start
+			l.unbindable(v, err.Error())
+			return
+		}
+		m.UUID[i] = raw
+	}
+	binders := v.binders
+	v.binders = nil
+	for _, c := range binders {
+		l.send(c, &m, -1)
+	}
+	l.settle(v) // a thread that came to the gate before its vGPU was bound
+}
+
+func (l *loop) unbindable(v *vgpu, reason string) {
+	if l.recovery != nil {
+		return // GPUs may still come up: asked again then
+	}
+	binders := v.binders // hanging up takes a connection out of it
+	v.binders = nil
+	for _, c := range binders {
+		l.refuse(c, wire.ErrNoGPU, reason)
+	}
+}
+
+// saved writes the record of v and then runs fn in the loop.
+func (l *loop) saved(v *vgpu, fn func(error)) {
+	l.store.save(v.name, v.record(), func(err error) {
+		if err != nil {
+			l.log.WithFields(v.fields()).WithError(err).Error("failed to keep a vGPU's record")
+		}
+		l.poller.post(func() { fn(err) })
+	})
+}
+
+// send sends an answer, without waiting. It must not be lost, so a client whose
+// socket is full is hung up, and asks again when it is back.
+func (l *loop) send(c *conn, m *wire.Msg, fd int) {
+	if c.closed {
+		return
+	}
+	var buf [wire.MsgSize]byte
+	var oob []byte
+	if fd >= 0 {
+		oob = unix.UnixRights(fd)
+	}
+	if _, err := unix.SendmsgN(c.fd, m.Marshal(buf[:]), oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL); err != nil {
+		l.hangUp(c)
+	}
+}
+
+func (l *loop) refuse(c *conn, code wire.Code, why string) {
+	m := wire.Msg{Type: wire.Refused, Code: code}
+	m.SetText(why)
+	l.send(c, &m, -1)
+}
+
+// fail refuses a client because of a fault of ours.
+func (l *loop) fail(c *conn, err error) {
+	l.log.WithFields(c.v.fields()).WithError(err).Error("failed to serve a client")
+	l.refuse(c, wire.ErrInternal, err.Error())
+	l.hangUp(c)
+}
+
+// hangUp closes a connection. The client behind it stays what it is.
+func (l *loop) hangUp(c *conn) {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	l.poller.remove(c.fd, c.token)
+	unix.Close(c.fd)
+	delete(c.v.conns, c)
+	c.v.binders = slices.DeleteFunc(c.v.binders, func(b *conn) bool { return b == c })
+	if cl := c.client; cl != nil && cl.conn == c {
+		cl.conn = nil
+		l.maybeExecuted(cl)
+	}
+}
+
+// rubbish counts what a client should not have said, and logs the first.
+func (l *loop) rubbish(v *vgpu, err error) {
+	v.rubbish++
+	if v.rubbish == 1 {
+		l.log.WithFields(v.fields()).WithError(err).Warn("a client spoke rubbish and was disconnected; more of it is only counted")
+	}
+}
+
+func inodeOf(fd int) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return 0, fmt.Errorf("failed to stat a page: %w", err)
+	}
+	return st.Ino, nil
+}

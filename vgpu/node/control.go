@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+var _ v1.ControlService = (*Daemon)(nil)
+
+var errStopping = fmt.Errorf("vgpud is stopping: %w", errdefs.ErrUnavailable)
+
+// Create makes a vGPU. The same container and instance get what they got
+// before; another instance takes the place of the one that was there.
+func (d *Daemon) Create(_ context.Context, r *v1.CreateRequest) (*v1.CreateResponse, error) {
+	resp, err := d.create(r)
+	if err != nil {
+		d.log.WithField("container", r.GetContainer().GetId()).WithError(err).Warn("vGPU refused")
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return resp, nil
+}
+
+func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error) {
+	if err := checkCreate(r); err != nil {
+		return nil, err
+	}
+	req, err := request.Parse(r.GetAnnotations(), r.GetAnnotations()[request.ContainerName], int(r.GetDefaultCount()))
+	if err != nil {
+		return nil, err
+	}
+	if err := d.possible(req); err != nil {
+		return nil, err
+	}
+	c := r.GetContainer()
+	id := vgpuID(c.GetContainerd(), c.GetNamespace(), c.GetId())
+
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var had, stale string
+	if err := d.call(func(l *loop) {
+		v := l.current[id]
+		switch {
+		case v == nil:
+		case v.rec.Instance == r.GetInstance():
+			had = v.rec.Dir
+		default:
+			stale = v.rec.Dir
+			l.remove(v)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	if had != "" {
+		return d.created(id, had)
+	}
+	if stale != "" {
+		os.RemoveAll(filepath.Join(d.dirs, stale))
+	}
+
+	dir, err := makeDir(d.dirs, id, req.Count)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(d.dirs, dir)
+	defer func() {
+		if retErr != nil {
+			os.RemoveAll(path)
+		}
+	}()
+	fd, err := listenIn(path)
+	if err != nil {
+		return nil, err
+	}
+	v := &vgpu{
+		// Named by the directory, not by the id: the record of an instance that
+		// is still being drained stays beside it.
+		key: arbiter.ID(dir), name: dir + ".json", req: req, listen: fd, adopted: true,
+		rec: record{
+			Version: recordVersion, ID: id, Dir: dir,
+			Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), Container: c.GetId(),
+			Instance: r.GetInstance(), Bundle: r.GetBundle(),
+			Annotations: req.Annotations(), Created: time.Now().UTC(), Boot: d.loop.boot,
+		},
+	}
+	defer func() {
+		if retErr != nil {
+			unix.Close(fd)
+		}
+	}()
+	written := make(chan error, 1)
+	d.loop.store.save(v.name, v.record(), func(err error) { written <- err })
+	if err := <-written; err != nil {
+		return nil, err
+	}
+	defer func() {
+		if retErr != nil {
+			d.loop.store.remove(v.name, nil)
+		}
+	}()
+	resp, err := d.created(id, dir)
+	if err != nil {
+		return nil, err
+	}
+	var addErr error
+	if err := d.call(func(l *loop) { addErr = l.add(v) }); err != nil {
+		return nil, err
+	}
+	if addErr != nil {
+		return nil, addErr
+	}
+	d.log.WithFields(v.fields()).WithField("gpus", req.Count).Info("vGPU created")
+	return resp, nil
+}
+
+func (d *Daemon) created(id, dir string) (*v1.CreateResponse, error) {
+	edits, err := d.takeOver.Edits(d.inventory.Driver(), filepath.Join(d.dirs, dir))
+	if err != nil {
+		return nil, fmt.Errorf("failed to work out the edits: %w", err)
+	}
+	return &v1.CreateResponse{Id: id, Edits: edits}, nil
+}
+
+func checkCreate(r *v1.CreateRequest) error {
+	var errs []error
+	need := func(field, value string) {
+		if value == "" {
+			errs = append(errs, fmt.Errorf("%s: must not be empty", field))
+		} else if len(value) > 4096 || strings.ContainsRune(value, 0) {
+			errs = append(errs, fmt.Errorf("%s: must be at most 4096 bytes, without NUL", field))
+		}
+	}
+	need("container.containerd", r.GetContainer().GetContainerd())
+	need("container.namespace", r.GetContainer().GetNamespace())
+	need("container.id", r.GetContainer().GetId())
+	need("instance", r.GetInstance())
+	need("bundle", r.GetBundle())
+	if b := r.GetBundle(); b != "" && !filepath.IsAbs(b) {
+		errs = append(errs, fmt.Errorf("bundle: %q is not an absolute path", b))
+	}
+	if n := r.GetDefaultCount(); n > request.MaxCount {
+		errs = append(errs, fmt.Errorf("default_count: %d is above %d", n, request.MaxCount))
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("%w: %w", errors.Join(errs...), errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// possible says whether this node could ever serve a request.
+func (d *Daemon) possible(req request.Request) error {
+	if req.Count == 0 {
+		return fmt.Errorf("%sgpus=0: a container without GPUs has no vGPU: %w", request.Prefix, errdefs.ErrInvalidArgument)
+	}
+	fit := 0
+	all := d.inventory.GPUs()
+	for _, g := range all {
+		if (req.Model == "" || strings.Contains(strings.ToLower(g.Model), strings.ToLower(req.Model))) && req.MemoryBytes <= g.MemoryBytes {
+			fit++
+		}
+	}
+	if fit >= req.Count {
+		return nil
+	}
+	var have []string
+	for _, g := range all {
+		have = append(have, fmt.Sprintf("%s with %s", g.Model, request.FormatBytes(g.MemoryBytes)))
+	}
+	return fmt.Errorf("%d of %d GPUs asked for exist on this node (it has: %s): %w",
+		fit, req.Count, strings.Join(have, ", "), errdefs.ErrFailedPrecondition)
+}
+
+// Delete removes a vGPU. It does not wait for what the vGPU has in flight.
+func (d *Daemon) Delete(_ context.Context, r *v1.DeleteRequest) (*v1.DeleteResponse, error) {
+	c := r.GetContainer()
+	if c.GetId() == "" {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("container.id: must not be empty: %w", errdefs.ErrInvalidArgument))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	id := vgpuID(c.GetContainerd(), c.GetNamespace(), c.GetId())
+	if err := d.delete(id, func(v *vgpu) bool {
+		return r.GetInstance() == "" || r.GetInstance() == v.rec.Instance
+	}); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &v1.DeleteResponse{}, nil
+}
+
+// delete removes the vGPU id if it is there and meant. It has d.mu.
+func (d *Daemon) delete(id string, meant func(*vgpu) bool) error {
+	var dir string
+	if err := d.call(func(l *loop) {
+		if v := l.current[id]; v != nil && meant(v) {
+			dir = v.rec.Dir
+			l.log.WithFields(v.fields()).Info("vGPU removed")
+			l.remove(v)
+		}
+	}); err != nil {
+		return err
+	}
+	if dir == "" {
+		return nil
+	}
+	// The record goes first, in the loop; what a crash leaves is swept.
+	if err := os.RemoveAll(filepath.Join(d.dirs, dir)); err != nil {
+		return fmt.Errorf("failed to remove a vGPU's directory: %w", err)
+	}
+	return nil
+}
+
+// collectEvery removes vGPUs that nobody will remove: their bundle is gone, and
+// no process of theirs is left.
+func (d *Daemon) collectEvery(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		d.collect()
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (d *Daemon) collect() {
+	bundles := make(map[string]string)
+	if d.call(func(l *loop) {
+		for id, v := range l.current {
+			bundles[id] = v.rec.Bundle
+		}
+	}) != nil {
+		return
+	}
+	for id, bundle := range bundles {
+		if _, err := os.Stat(bundle); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		d.mu.Lock()
+		err := d.delete(id, func(v *vgpu) bool {
+			return v.rec.Bundle == bundle && len(v.clients) == 0 && len(v.expected) == 0
+		})
+		d.mu.Unlock()
+		if err != nil {
+			d.log.WithField("vgpu", id).WithError(err).Warn("failed to collect a vGPU whose bundle is gone")
+		}
+	}
+}
+
+// List tells about all vGPUs, in the order in which they were made.
+func (d *Daemon) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
+	resp := &v1.ListResponse{}
+	if err := d.call(func(l *loop) {
+		for _, v := range l.vgpus {
+			resp.Vgpus = append(resp.Vgpus, l.describe(v))
+		}
+	}); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	slices.SortFunc(resp.Vgpus, func(a, b *v1.VGPU) int {
+		return cmp.Or(a.GetCreated().AsTime().Compare(b.GetCreated().AsTime()), strings.Compare(a.GetId(), b.GetId()))
+	})
+	return resp, nil
+}
+
+func (l *loop) describe(v *vgpu) *v1.VGPU {
+	s, _ := l.engine.VGPU(v.key)
+	u := &v1.Usage{
+		Held: durationpb.New(s.Usage.Held), Waited: durationpb.New(s.Usage.Waited),
+		Turns: s.Usage.Turns, Drains: s.Usage.Drains, Overruns: s.Usage.Overruns,
+		Submissions: v.submissions,
+	}
+	out := &v1.VGPU{
+		Id:        v.rec.ID,
+		Container: &v1.Container{Containerd: v.rec.Containerd, Namespace: v.rec.Namespace, Id: v.rec.Container},
+		State:     s.State.String(), Count: uint32(v.req.Count), MemoryBytes: v.req.MemoryBytes,
+		Weight: uint32(cmp.Or(v.req.Weight, request.DefaultWeight)), Priority: v.req.Priority.String(),
+		Quantum: durationpb.New(v.req.Quantum), Usage: u,
+		Created: timestamppb.New(v.rec.Created), Reason: s.Reason,
+	}
+	for _, uuid := range s.GPUs {
+		out.Gpus = append(out.Gpus, string(uuid))
+	}
+	for _, c := range v.clients {
+		u.Submissions += c.page.Submitted().Load()
+		if c.conn != nil && c.joined {
+			out.Clients++
+		}
+	}
+	if v.req.Quantum == 0 {
+		out.Quantum = durationpb.New(l.quantum)
+	}
+	switch not := v.ungated(); {
+	case v.removed:
+		out.Reason = "removed; its last work is being drained"
+	case !v.adopted:
+		out.Reason = reasonRecovering
+	case out.Reason == "" && not.unhooked > 0:
+		out.Reason = fmt.Sprintf("its processes report %d functions that submit work and could not be gated", not.unhooked)
+	case out.Reason == "" && v.rubbish > 0:
+		out.Reason = fmt.Sprintf("%d connections were closed because of rubbish that came over them", v.rubbish)
+	}
+	return out
+}
+
+// ListGPUs tells about all GPUs, in the driver's order.
+func (d *Daemon) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
+	resp := &v1.ListGPUsResponse{}
+	if err := d.call(func(l *loop) {
+		for _, s := range l.engine.GPUs() {
+			if g := l.gpus[s.UUID]; g != nil {
+				resp.Gpus = append(resp.Gpus, l.describeGPU(g, s))
+			}
+		}
+	}); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return resp, nil
+}
+
+func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus) *v1.GPU {
+	out := &v1.GPU{
+		Uuid: g.UUID, Model: g.Model, MemoryBytes: g.MemoryBytes, PciBusId: g.PCIBusID,
+		State: "FREE", Reason: s.Down, Bound: uint32(s.Bound), Pending: uint32(s.Pending),
+		Held: durationpb.New(s.Usage.Held), Turns: s.Usage.Turns,
+		Handover: &v1.Latency{
+			Count:  g.handover.count,
+			Median: durationpb.New(g.handover.quantile(0.5)),
+			P99:    durationpb.New(g.handover.quantile(0.99)),
+			Max:    durationpb.New(g.handover.max),
+		},
+	}
+	if v := l.vgpus[s.Holder]; v != nil {
+		out.Holder = v.rec.ID
+	}
+	switch {
+	case s.Down == reasonRecovering:
+		out.State = "CORDONED"
+	case s.Down != "":
+		out.State = "UNHEALTHY"
+	case s.Drains:
+		out.State = "DRAINING"
+	case s.Holder != "":
+		out.State = "HELD"
+	}
+	return out
+}
+
+// Info tells about vgpud itself.
+func (d *Daemon) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error) {
+	return &v1.InfoResponse{
+		Version: d.build.Version, Commit: d.build.Commit,
+		Source: d.inventory.Name(), DriverVersion: d.inventory.Driver().Version,
+		Protocol: wire.Protocol, Started: timestamppb.New(d.started),
+	}, nil
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// vgpuID is the id of the vGPU of a container: the same container has the same.
+func vgpuID(containerd, namespace, id string) string {
+	sum := sha256.Sum256([]byte(containerd + "\x00" + namespace + "\x00" + id))
+	return hex.EncodeToString(sum[:8])
+}
+
+// makeDir makes the directory of a vGPU, without its socket, and returns its
+// name. The directory is what a container mounts, so it stays the same one as
+// long as the vGPU lives.
+func makeDir(parent, id string, gpus int) (_ string, retErr error) {
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", fmt.Errorf("failed to name a vGPU's directory: %w", err)
+	}
+	name := id + "-" + hex.EncodeToString(random[:])
+	dir := filepath.Join(parent, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", fmt.Errorf("failed to make a vGPU's directory: %w", err)
+	}
+	defer func() {
+		if retErr != nil {
+			os.RemoveAll(dir)
+		}
+	}()
+	// Whatever the umask is: the users of the container must get through.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", fmt.Errorf("failed to open a vGPU's directory to its container: %w", err)
+	}
+	about, err := json.Marshal(struct {
+		Version int    `json:"version"`
+		ID      string `json:"id"`
+		GPUs    int    `json:"gpus"`
+	}{1, id, gpus})
+	if err != nil {
+		return "", err
+	}
+	for file, content := range map[string][]byte{
+		"vgpu.json":      append(about, '\n'),
+		gpu.RealCUDAFile: nil, // mount points for the real libraries
+		gpu.RealNVMLFile: nil,
+	} {
+		path := filepath.Join(dir, file)
+		if err := os.WriteFile(path, content, 0o444); err != nil {
+			return "", fmt.Errorf("failed to fill a vGPU's directory: %w", err)
+		}
+		if err := os.Chmod(path, 0o444); err != nil {
+			return "", fmt.Errorf("failed to fill a vGPU's directory: %w", err)
+		}
+	}
+	return name, nil
+}
+
+// listenIn makes the socket of a vGPU in its directory, in the place of one that
+// an earlier vgpud left. Any user of the container may connect.
+func listenIn(dir string) (_ int, retErr error) {
+	d, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return -1, fmt.Errorf("failed to open %s: %w", dir, err)
+	}
+	defer unix.Close(d)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, fmt.Errorf("failed to make a vGPU's socket: %w", err)
+	}
+	defer func() {
+		if retErr != nil {
+			unix.Close(fd)
+		}
+	}()
+	// Through /proc, as the path of a socket is limited to 107 bytes.
+	path := filepath.Join("/proc/self/fd", strconv.Itoa(d), wire.Socket)
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return -1, fmt.Errorf("failed to remove the old socket in %s: %w", dir, err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return -1, fmt.Errorf("failed to bind the socket in %s: %w", dir, err)
+	}
+	if err := unix.Chmod(path, 0o666); err != nil {
+		return -1, fmt.Errorf("failed to open the socket in %s to its container: %w", dir, err)
+	}
+	if err := unix.Listen(fd, 128); err != nil {
+		return -1, fmt.Errorf("failed to listen in %s: %w", dir, err)
+	}
+	return fd, nil
+}

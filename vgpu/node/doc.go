@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node is vgpud, the node daemon: it connects the engine to real
+// clients, containers and GPUs.
+//
+// One goroutine, the loop, owns the engine and all the grant words. It sleeps
+// in epoll on everything that can happen: messages of clients, deaths of their
+// processes (pidfd), new connections, timers, and functions posted by other
+// goroutines. So there is no lock around the engine, and a hand-over costs one
+// wake-up of vgpud. Nothing in the loop blocks: sockets are non-blocking, the
+// store is written by a goroutine of its own, and a client that floods its
+// socket is read one message a round.
+//
+// What the loop may do to a grant word, and when, are the rules R1 to R7 of
+// docs/grant-word.md; the code that changes words is in words.go and turn.go
+// and names the rule it follows.
+//
+// On disk, under the state directory (a tmpfs):
+//
+//	lock        one vgpud at a time
+//	vgpud.sock  the control API
+//	c/<dir>/    one directory per vGPU, mounted into its container
+//	v/<dir>.json one record per vGPU, with its live pages (rule R7)
+package node

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// This file is a client of the protocol as hooks/gate is one, without a GPU:
+// what is "in flight" is a counter that the test moves. It runs in a process of
+// its own, the test binary started again, so that it can be stopped and killed.
+// It reads commands from stdin, one a line, and writes one line for each thing
+// that happened.
+
+type fake struct {
+	dir      string
+	sock     int
+	pageFD   int
+	page     *wire.Page
+	gate     atomic.Int64
+	inFlight atomic.Int64
+	welcomed chan wire.Msg
+	answers  chan wire.Msg
+	away     atomic.Bool // do not reconnect
+
+	out     sync.Mutex
+	witness *witness
+	tenant  uint64
+}
+
+// witness is a file shared by all fake clients of a test: whose work is in
+// flight on the one GPU. It counts what must never be.
+type witness struct {
+	owner      atomic.Uint64 // tenant<<32 | operations in flight
+	violations atomic.Uint64
+	done       atomic.Uint64
+}
+
+func openWitness(path string) (*witness, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := f.Truncate(4096); err != nil {
+		return nil, err
+	}
+	mem, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	return (*witness)(unsafe.Pointer(&mem[0])), nil
+}
+
+func (w *witness) begin(tenant uint64) {
+	for {
+		o := w.owner.Load()
+		n := o & 0xffffffff
+		if n > 0 && o>>32 != tenant {
+			w.violations.Add(1)
+			return
+		}
+		if w.owner.CompareAndSwap(o, tenant<<32|(n+1)) {
+			return
+		}
+	}
+}
+
+func (w *witness) end() { w.owner.Add(^uint64(0)); w.done.Add(1) }
+
+func (f *fake) say(format string, args ...any) {
+	f.out.Lock()
+	defer f.out.Unlock()
+	fmt.Printf(format+"\n", args...)
+}
+
+func fakeMain() {
+	f := &fake{sock: -1, pageFD: -1, welcomed: make(chan wire.Msg, 1), answers: make(chan wire.Msg, 16)}
+	f.say("ready")
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		cmd, arg, _ := strings.Cut(in.Text(), " ")
+		if err := f.do(cmd, arg); err != nil {
+			f.say("%s: error: %v", cmd, err)
+		}
+	}
+}
+
+func (f *fake) do(cmd, arg string) error {
+	switch cmd {
+	case "start": // DIR
+		f.dir = arg
+		if err := f.connect(); err != nil {
+			return err
+		}
+		go f.monitor()
+		f.say("start: %d", (<-f.welcomed).A[0])
+	case "bind":
+		if err := f.send(&wire.Msg{Type: wire.Bind}, -1); err != nil {
+			return err
+		}
+		go func() {
+			m := <-f.answers
+			if m.Type == wire.Refused {
+				f.say("bind: refused %d %s", m.Code, m.TextString())
+				return
+			}
+			var s []string
+			for _, u := range m.UUID[:m.Count] {
+				s = append(s, wire.FormatUUID(u))
+			}
+			f.say("bind: %s", strings.Join(s, " "))
+		}()
+	case "work": // one submission, when the gate is open
+		go func() {
+			f.submit()
+			f.say("work: passed")
+		}()
+	case "done": // what is in flight is complete
+		f.inFlight.Store(0)
+		f.goIdle()
+		f.say("done: %s", wire.StateName(state(f.page)))
+	case "silent": // likewise, but nobody in the process notices
+		f.inFlight.Store(0)
+		f.say("silent: ok")
+	case "word":
+		w := f.page.Word().Load()
+		f.say("word: %s wanted=%d waiting=%d", wire.StateName(wire.State(w)), f.page.Wanted().Load(), f.page.Waiting().Load())
+	case "raw": // HEX sent as one packet
+		b, err := hex.DecodeString(arg)
+		if err != nil {
+			return err
+		}
+		if err := unix.Send(f.sock, b, unix.MSG_NOSIGNAL); err != nil {
+			return err
+		}
+		f.say("raw: sent")
+	case "leave": // hang up and stay away
+		f.away.Store(true)
+		if err := unix.Shutdown(f.sock, unix.SHUT_RDWR); err != nil {
+			return err
+		}
+		f.say("leave: ok")
+	case "poke": // WORD written into the page
+		w, err := strconv.ParseUint(arg, 0, 64)
+		if err != nil {
+			return err
+		}
+		f.page.Word().Store(w)
+		f.say("poke: ok")
+	case "lie": // numbers that make no sense
+		f.page.CompletedNS().Store(1 << 63)
+		f.page.IdleNS().Store(1<<64 - 1)
+		f.say("lie: ok")
+	case "burst": // TENANT N WITNESS: N times work and a pause
+		p := strings.Fields(arg)
+		tenant, _ := strconv.ParseUint(p[0], 10, 32)
+		n, _ := strconv.Atoi(p[1])
+		w, err := openWitness(p[2])
+		if err != nil {
+			return err
+		}
+		f.witness, f.tenant = w, tenant
+		go func() {
+			for i := range n {
+				f.submit()
+				spin(time.Duration(20+i%7*30) * time.Microsecond)
+				f.complete()
+				if i%3 == 0 {
+					f.goIdle() // a synchronising call
+				}
+				spin(time.Duration(i%5*20) * time.Microsecond)
+			}
+			f.goIdle()
+			f.say("burst: finished")
+		}()
+	case "exec": // the process becomes another program, with the same pid
+		return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	default:
+		return errors.New("unknown command")
+	}
+	return nil
+}
+
+func spin(d time.Duration) {
+	for start := time.Now(); time.Since(start) < d; {
+	}
+}
+
+func (f *fake) connect() error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := connectIn(fd, f.dir); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	// First the socket, then HELLO.
+	if f.sock >= 0 {
+		err = unix.Dup3(fd, f.sock, unix.O_CLOEXEC)
+		unix.Close(fd)
+		if err != nil {
+			return err
+		}
+	} else {
+		f.sock = fd
+	}
+	if err := f.send(&wire.Msg{Type: wire.Hello, Protocol: wire.Protocol}, f.pageFD); err != nil {
+		return err
+	}
+	for {
+		m, fd, err := recvMsg(f.sock)
+		if err != nil {
+			return err
+		}
+		switch m.Type {
+		case wire.Refused:
+			return fmt.Errorf("refused %d: %s", m.Code, m.TextString())
+		case wire.Welcome:
+			if f.page == nil {
+				if f.page, err = wire.MapPage(fd); err != nil {
+					return err
+				}
+				f.pageFD = fd
+				f.welcomed <- m
+			}
+			return nil
+		}
+	}
+}
+
+// connectIn connects to the socket in dir, whose path may be too long for an
+// address.
+func connectIn(fd int, dir string) error {
+	d, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(d)
+	return unix.Connect(fd, &unix.SockaddrUnix{Name: filepath.Join("/proc/self/fd", strconv.Itoa(d), wire.Socket)})
+}
+
+var errHungUp = errors.New("hung up")
+
+func recvMsg(sock int) (wire.Msg, int, error) {
+	var buf [wire.MsgSize]byte
+	var oob [64]byte
+	n, oobn, _, _, err := unix.Recvmsg(sock, buf[:], oob[:], unix.MSG_CMSG_CLOEXEC)
+	if err == nil && n == 0 {
+		err = errHungUp
+	}
+	if err != nil {
+		return wire.Msg{}, -1, err
+	}
+	fd := -1
+	for _, got := range descriptors(oob[:oobn]) {
+		fd = got
+	}
+	m, err := wire.Parse(buf[:n])
+	return m, fd, err
+}
+
+func (f *fake) send(m *wire.Msg, fd int) error {
+	var buf [wire.MsgSize]byte
+	var oob []byte
+	if fd >= 0 {
+		oob = unix.UnixRights(fd)
+	}
+	_, err := unix.SendmsgN(f.sock, m.Marshal(buf[:]), oob, nil, unix.MSG_NOSIGNAL)
+	return err
+}
+
+// monitor is the library's own thread.
+func (f *fake) monitor() {
+	for {
+		fds := []unix.PollFd{{Fd: int32(f.sock), Events: unix.POLLIN}}
+		timeout := -1
+		if s := state(f.page); s == wire.Draining || (s != wire.Closed && s != wire.Idle && f.page.Wanted().Load() != 0) {
+			timeout = 1
+		}
+		if n, _ := unix.Poll(fds, timeout); n > 0 {
+			m, _, err := recvMsg(f.sock)
+			switch {
+			case err != nil:
+				if !f.reconnect() {
+					return
+				}
+			case m.Type == wire.Bound || m.Type == wire.Refused:
+				f.answers <- m
+			}
+		}
+		w := f.page.Word().Load()
+		switch wire.State(w) {
+		case wire.Draining:
+			if f.gate.Load() == 0 && f.inFlight.Load() == 0 {
+				f.page.CompletedNS().Store(uint64(newClock().now()))
+				if f.page.Word().CompareAndSwap(w, wire.MakeWord(wire.Closed, wire.Epoch(w))) {
+					_ = f.send(&wire.Msg{Type: wire.Drained}, -1)
+				}
+			}
+		case wire.Open:
+			if f.page.Wanted().Load() != 0 && f.gate.Load() == 0 && f.page.Waiting().Load() == 0 && f.inFlight.Load() == 0 {
+				f.goIdle()
+			}
+		}
+	}
+}
+
+func (f *fake) reconnect() bool {
+	for {
+		if f.away.Load() {
+			return false
+		}
+		if f.connect() == nil {
+			f.say("reconnected")
+			return true
+		}
+		time.Sleep(5 * time.Millisecond) // until vgpud is back; there is nothing to wait on
+	}
+}
+
+// submit passes the gate, records one operation in flight, and leaves.
+func (f *fake) submit() {
+	counted := false
+	for {
+		f.gate.Add(1)
+		w := f.page.Word().Load()
+		switch wire.State(w) {
+		case wire.Open:
+			f.begin(counted)
+			return
+		case wire.Idle:
+			if f.page.Word().CompareAndSwap(w, wire.MakeWord(wire.Open, wire.Epoch(w))) {
+				f.begin(counted)
+				return
+			}
+			f.gate.Add(-1)
+			continue
+		case wire.Closing:
+			f.gate.Add(-1)
+			continue
+		}
+		f.gate.Add(-1)
+		if !counted {
+			counted = true
+			if f.page.Waiting().Add(1) == 1 {
+				_ = f.send(&wire.Msg{Type: wire.Pending}, -1)
+			}
+		}
+		futexWait(f.page, w)
+	}
+}
+
+func (f *fake) begin(counted bool) {
+	if f.witness != nil {
+		f.witness.begin(f.tenant)
+	}
+	f.inFlight.Add(1)
+	f.page.Submitted().Add(1)
+	if counted {
+		f.page.Waiting().Add(^uint32(0))
+	}
+	f.gate.Add(-1)
+}
+
+// complete ends one operation, as the device does.
+func (f *fake) complete() {
+	if f.witness != nil {
+		f.witness.end()
+	}
+	f.inFlight.Add(-1)
+}
+
+func (f *fake) goIdle() {
+	w := f.page.Word().Load()
+	if wire.State(w) != wire.Open {
+		return
+	}
+	closing := wire.MakeWord(wire.Closing, wire.Epoch(w))
+	if !f.page.Word().CompareAndSwap(w, closing) {
+		return
+	}
+	if f.gate.Load() != 0 || f.page.Waiting().Load() != 0 || f.inFlight.Load() != 0 {
+		f.page.Word().CompareAndSwap(closing, wire.MakeWord(wire.Open, wire.Epoch(w)))
+		return
+	}
+	f.page.CompletedNS().Store(uint64(newClock().now()))
+	if f.page.Word().CompareAndSwap(closing, wire.MakeWord(wire.Idle, wire.Epoch(w))) && f.page.Wanted().Load() != 0 {
+		_ = f.send(&wire.Msg{Type: wire.IdleMsg}, -1)
+	}
+}
+
+func futexWait(p *wire.Page, seen uint64) {
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(p.Word())), 0, uintptr(uint32(seen)), 0, 0, 0)
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// The C gate against this daemon, with quanta short enough that every path of
+// the grant word is taken: threads of three vGPUs, one of them with two
+// processes, submit as fast as they can, and each looks whether work of another
+// vGPU is in flight (hooks/gate/testdata/stress.c). Half way through the daemon
+// is killed and started again.
+func TestGateAndDaemonExcludeUnderStress(t *testing.T) {
+	stress := buildStress(t)
+	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute})
+	runs := startStress(t, n, stress)
+	n.until("the clients have submitted some", func() bool {
+		return n.vgpu("stress2").GetUsage().GetSubmissions() > 300
+	})
+	n.kill()
+	n.startProcess()
+	for _, run := range runs {
+		out, err := run.output()
+		if err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+}
+
+// The same without the gate finds violations: the test above can fail.
+func TestStressSeesViolationsWithoutTheGate(t *testing.T) {
+	stress := buildStress(t, "-DVGPU_NO_GATE")
+	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute})
+	violated := false
+	for _, run := range startStress(t, n, stress) {
+		_, err := run.output()
+		violated = violated || err != nil
+	}
+	if !violated {
+		t.Error("nobody saw another vGPU's work in flight, although the gate was off")
+	}
+}
+
+type stressRun struct {
+	cmd *exec.Cmd
+	out *os.File
+}
+
+func (r stressRun) output() (string, error) {
+	err := r.cmd.Wait()
+	b, _ := os.ReadFile(r.out.Name())
+	return string(b), err
+}
+
+func buildStress(t *testing.T, flags ...string) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "stress")
+	args := append([]string{"-std=c11", "-O2", "-pthread", "-o", bin, "../../hooks/gate/testdata/stress.c",
+		"../../hooks/gate/gate.c", "../../hooks/gate/sock.c", "../../hooks/gate/thread.c"}, flags...)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return bin
+}
+
+func startStress(t *testing.T, n *node, bin string) []stressRun {
+	t.Helper()
+	witness := filepath.Join(t.TempDir(), "witness")
+	if err := os.WriteFile(witness, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var runs []stressRun
+	for i, tenant := range []int{0, 1, 2, 2} {
+		id := fmt.Sprintf("stress%d", tenant)
+		if n.created[id] == "" {
+			n.create(id)
+		}
+		out, err := os.Create(filepath.Join(t.TempDir(), fmt.Sprint("out", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(bin, n.created[id], witness, fmt.Sprint(tenant), "3", "3000")
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); out.Close() })
+		runs = append(runs, stressRun{cmd, out})
+	}
+	return runs
+}

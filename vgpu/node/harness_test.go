@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+	"github.com/sirupsen/logrus"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+)
+
+// role makes the test binary another program.
+const role = "VGPU_NODE_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(role) {
+	case "client":
+		fakeMain()
+	case "vgpud":
+		daemonMain()
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+// patience is how long a test waits for what must happen. Nothing is measured
+// by it: it only ends a test that would hang.
+const patience = 30 * time.Second
+
+type fakeInventory struct{ n int }
+
+func (i fakeInventory) Name() string { return "fake:" + strconv.Itoa(i.n) }
+func (i fakeInventory) Close() error { return nil }
+func (i fakeInventory) GPUs() (all []gpu.GPU) {
+	for n := range i.n {
+		all = append(all, gpu.GPU{UUID: gpuUUID(n), Model: "Test GPU", MemoryBytes: 16 << 30, PCIBusID: fmt.Sprintf("0000:%02x:00.0", n+1)})
+	}
+	return all
+}
+
+func (i fakeInventory) Driver() gpu.Driver {
+	return gpu.Driver{Version: "1.2", CUDA: "/d/libcuda.so.1.2", NVML: "/d/libnvidia-ml.so.1.2"}
+}
+
+func gpuUUID(n int) string { return fmt.Sprintf("GPU-00000000-0000-0000-0000-%012x", n+1) }
+
+// settings of a daemon under test.
+type settings struct {
+	gpus           int
+	quantum, drain time.Duration
+}
+
+func (s settings) config(state string) Config {
+	cfg := DefaultConfig()
+	cfg.State = state
+	if s.quantum == 0 {
+		s.quantum = 10 * time.Second // does not end by itself in a test
+	}
+	if s.drain == 0 {
+		s.drain = time.Minute
+	}
+	cfg.Engine = EngineConfig{Quantum: Duration(s.quantum), DrainDeadline: Duration(s.drain)}
+	return cfg
+}
+
+// daemonMain is a vgpud that can be killed.
+func daemonMain() {
+	n, _ := strconv.Atoi(os.Getenv("VGPU_NODE_TEST_GPUS"))
+	quantum, _ := time.ParseDuration(os.Getenv("VGPU_NODE_TEST_QUANTUM"))
+	drain, _ := time.ParseDuration(os.Getenv("VGPU_NODE_TEST_DRAIN"))
+	cfg := settings{gpus: n, quantum: quantum, drain: drain}.config(os.Getenv("VGPU_NODE_TEST_STATE"))
+	if err := cfg.Check(); err != nil {
+		panic(err)
+	}
+	d, err := New(cfg, fakeInventory{n}, logrus.NewEntry(logrus.New()), Build{})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("ready")
+	if err := d.Serve(context.Background()); err != nil {
+		panic(err)
+	}
+}
+
+// node is a daemon under test and what talks to it.
+type node struct {
+	t        *testing.T
+	settings settings
+	state    string
+	control  v1.ControlService
+	conn     *ttrpc.Client
+	stop     func() // clean
+	kill     func() // -9; only of a process
+	created  map[string]string
+	quiet    bool
+}
+
+// newNode starts a daemon in this process.
+func newNode(t *testing.T, s settings) *node {
+	t.Helper()
+	if s.gpus == 0 {
+		s.gpus = 1
+	}
+	n := &node{t: t, settings: s, state: filepath.Join(t.TempDir(), "vgpu"), created: map[string]string{}}
+	n.start()
+	t.Cleanup(func() { n.stop() })
+	return n
+}
+
+// newFuzzNode starts a daemon that serves all inputs of a fuzz target.
+func newFuzzNode(t *testing.T, dir string) *node {
+	t.Helper()
+	n := &node{t: t, settings: settings{gpus: 1}, state: filepath.Join(dir, "vgpu"), created: map[string]string{}, quiet: true}
+	n.start()
+	n.create("a")
+	return n
+}
+
+func (n *node) start() {
+	n.t.Helper()
+	cfg := n.settings.config(n.state)
+	if err := cfg.Check(); err != nil {
+		n.t.Fatal(err)
+	}
+	log := logrus.New()
+	log.SetOutput(n.t.Output())
+	log.SetLevel(logrus.TraceLevel)
+	if n.quiet {
+		log = discard().Logger
+	}
+	d, err := New(cfg, fakeInventory{n.settings.gpus}, logrus.NewEntry(log), Build{Version: "test"})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Serve(ctx) }()
+	stopped := false
+	n.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		n.conn.Close()
+		cancel()
+		if err := <-ended; err != nil {
+			n.t.Errorf("vgpud ended with %v", err)
+		}
+	}
+	n.dial(cfg.Socket)
+}
+
+// newProcessNode starts a daemon in a process of its own.
+func newProcessNode(t *testing.T, s settings) *node {
+	t.Helper()
+	if s.gpus == 0 {
+		s.gpus = 1
+	}
+	n := &node{t: t, settings: s, state: filepath.Join(t.TempDir(), "vgpu"), created: map[string]string{}}
+	n.startProcess()
+	t.Cleanup(func() { n.kill() })
+	return n
+}
+
+func (n *node) startProcess() {
+	n.t.Helper()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), role+"=vgpud", "VGPU_NODE_TEST_STATE="+n.state,
+		"VGPU_NODE_TEST_GPUS="+strconv.Itoa(n.settings.gpus),
+		"VGPU_NODE_TEST_QUANTUM="+n.settings.quantum.String(), "VGPU_NODE_TEST_DRAIN="+n.settings.drain.String())
+	cmd.Stderr = n.t.Output()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	n.kill = func() {
+		n.conn.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "ready\n" {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		n.t.Fatalf("vgpud said %q (%v)", line, err)
+	}
+	n.dial(filepath.Join(n.state, "vgpud.sock"))
+}
+
+func (n *node) dial(socket string) {
+	n.t.Helper()
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.conn = ttrpc.NewClient(conn)
+	n.control = v1.NewControlClient(n.conn)
+}
+
+func (n *node) request(name string, annotations ...string) *v1.CreateRequest {
+	r := &v1.CreateRequest{
+		Container: &v1.Container{Containerd: "/run/containerd/containerd.sock", Namespace: "test", Id: name},
+		Instance:  name + "-1", Bundle: n.t.TempDir(), DefaultCount: 1, Annotations: map[string]string{},
+	}
+	for _, a := range annotations {
+		k, v, _ := strings.Cut(a, "=")
+		r.Annotations["vgpu-shim.dev/"+k] = v
+	}
+	return r
+}
+
+// create makes the vGPU of a container and returns its directory.
+func (n *node) create(name string, annotations ...string) string {
+	n.t.Helper()
+	resp, err := n.control.Create(n.t.Context(), n.request(name, annotations...))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	dir := resp.GetEdits().GetMounts()[0].GetSource()
+	n.created[name] = dir
+	return dir
+}
+
+func (n *node) delete(name string) {
+	n.t.Helper()
+	if _, err := n.control.Delete(n.t.Context(), &v1.DeleteRequest{Container: n.request(name).GetContainer()}); err != nil {
+		n.t.Fatal(errgrpc.ToNative(err))
+	}
+}
+
+// vgpu is the vGPU of a container as vgpud shows it; nil if there is none.
+func (n *node) vgpu(name string) *v1.VGPU {
+	n.t.Helper()
+	resp, err := n.control.List(n.t.Context(), &v1.ListRequest{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, v := range resp.GetVgpus() {
+		if v.GetContainer().GetId() == name {
+			return v
+		}
+	}
+	return nil
+}
+
+func (n *node) gpu(i int) *v1.GPU {
+	n.t.Helper()
+	resp, err := n.control.ListGPUs(n.t.Context(), &v1.ListGPUsRequest{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return resp.GetGpus()[i]
+}
+
+// until waits until vgpud shows something.
+func (n *node) until(what string, ok func() bool) {
+	n.t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); {
+		if time.Now().After(deadline) {
+			n.t.Fatalf("waited in vain: %s", what)
+		}
+		time.Sleep(time.Millisecond) // between two looks
+	}
+}
+
+func (n *node) untilState(name, state string) {
+	n.t.Helper()
+	n.until(name+" is "+state, func() bool { return n.vgpu(name).GetState() == state })
+}
+
+// client is a fake client in its process.
+type clientProcess struct {
+	t     *testing.T
+	name  string
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	lines chan string
+	dead  bool
+}
+
+// process starts a process in the container name, without a word to vgpud.
+func (n *node) process(name string) *clientProcess {
+	n.t.Helper()
+	c := &clientProcess{t: n.t, name: name, lines: make(chan string, 1000)}
+	c.cmd = exec.Command("/proc/self/exe")
+	c.cmd.Env = append(os.Environ(), role+"=client")
+	c.cmd.Stderr = os.Stderr
+	var err error
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		n.t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		n.t.Fatal(err)
+	}
+	go func() {
+		defer close(c.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			c.lines <- s.Text()
+		}
+	}()
+	n.t.Cleanup(c.kill)
+	c.expect("ready")
+	return c
+}
+
+// client starts a process that said HELLO and is bound.
+func (n *node) client(name string) *clientProcess {
+	n.t.Helper()
+	c := n.process(name)
+	c.ask("start "+n.created[name], "start: ")
+	c.ask("bind", "bind: GPU-")
+	return c
+}
+
+func (c *clientProcess) tell(cmd string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.in, cmd+"\n"); err != nil {
+		c.t.Fatalf("%s: %v", c.name, err)
+	}
+}
+
+// expect waits for the line that begins with prefix and returns the rest.
+func (c *clientProcess) expect(prefix string) string {
+	c.t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case line, ok := <-c.lines:
+			if !ok {
+				c.t.Fatalf("%s: ended, expected %q", c.name, prefix)
+			}
+			if strings.Contains(line, "error:") && !strings.Contains(prefix, "error:") {
+				c.t.Fatalf("%s: %s, expected %q", c.name, line, prefix)
+			}
+			if rest, ok := strings.CutPrefix(line, prefix); ok {
+				return rest
+			}
+		case <-timeout:
+			c.t.Fatalf("%s: nothing came, expected %q", c.name, prefix)
+		}
+	}
+}
+
+func (c *clientProcess) ask(cmd, prefix string) string {
+	c.t.Helper()
+	c.tell(cmd)
+	return c.expect(prefix)
+}
+
+// passed says whether the client's work passed the gate without being waited
+// for.
+func (c *clientProcess) passed() bool {
+	c.t.Helper()
+	for {
+		select {
+		case line := <-c.lines:
+			if line == "work: passed" {
+				return true
+			}
+		default:
+			return false
+		}
+	}
+}
+
+func (c *clientProcess) signal(s syscall.Signal) {
+	c.t.Helper()
+	if err := c.cmd.Process.Signal(s); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *clientProcess) kill() {
+	if c.dead {
+		return
+	}
+	c.dead = true
+	_ = c.cmd.Process.Kill()
+	var exit *exec.ExitError
+	if err := c.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		c.t.Error(err)
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// loop is everything that its one goroutine owns. All methods are for that
+// goroutine; others go through poller.post.
+type loop struct {
+	log     *logrus.Entry
+	clock   clock
+	poller  *poller
+	store   *store
+	boot    string
+	quantum time.Duration // of a vGPU that asked for none
+	drain   time.Duration // drain deadline
+
+	engine   *arbiter.Engine
+	inbox    []arbiter.Event // not yet taken in by the engine
+	stepping bool
+
+	vgpus   map[arbiter.ID]*vgpu // all, also those being removed
+	current map[string]*vgpu     // by vGPU id: those that are not
+	gpus    map[arbiter.UUID]*gpuState
+	order   []*gpuState
+	pages   map[uint64]*client // by the inode of the page
+
+	lastClient uint64
+	timers     []*timer // armed
+	recovery   *recovery
+
+	msg     [wire.MsgSize + 1]byte // one byte more, to see what is too long
+	control [64]byte               // room for descriptors that come along
+	nudging []byte                 // a NUDGE, ready to be sent
+}
+
+// gpuState is what the daemon keeps about a GPU beside the engine.
+type gpuState struct {
+	gpu.GPU
+	handover latency
+	// released is when the last turn on it ended, lastHolder whose it was; 0
+	// once that was followed by a grant.
+	released   time.Duration
+	lastHolder *vgpu
+}
+
+func (l *loop) now() time.Duration { return l.clock.now() }
+
+// event gives ev to the engine and does what it asks for. Events that come up
+// while that is done are queued, so that the engine sees one at a time.
+func (l *loop) event(ev arbiter.Event) {
+	l.inbox = append(l.inbox, ev)
+	if l.stepping {
+		return
+	}
+	l.stepping = true
+	for i := 0; i < len(l.inbox); i++ {
+		now := l.now()
+		l.act(l.engine.Step(now, l.inbox[i]), now)
+	}
+	l.inbox = l.inbox[:0]
+	l.stepping = false
+	l.armNext()
+}
+
+func (l *loop) act(actions []arbiter.Action, now time.Duration) {
+	for i := range actions {
+		a := &actions[i]
+		v := l.vgpus[a.VGPU]
+		if v == nil {
+			continue // removed in the same breath
+		}
+		switch a.Kind {
+		case arbiter.Bound:
+			l.bound(v, a.GPUs)
+		case arbiter.Unbindable:
+			l.unbindable(v, a.Reason)
+		case arbiter.Grant:
+			l.grant(v, takeFollows(actions[i+1:], a.VGPU), now)
+		case arbiter.Take:
+			l.want(v)
+		case arbiter.Keep:
+			l.keep(v)
+		case arbiter.Revoke:
+			l.revoke(v)
+		case arbiter.Arm:
+			l.arm(&v.deadline, a.At)
+		case arbiter.Overrun:
+			l.log.WithFields(v.fields()).Warn("the turn did not drain in time; others are granted beside it")
+		case arbiter.Account:
+			l.account(v, &a.Turn)
+		}
+	}
+}
+
+func takeFollows(actions []arbiter.Action, id arbiter.ID) bool {
+	for i := range actions {
+		if actions[i].Kind == arbiter.Take && actions[i].VGPU == id {
+			return true
+		}
+	}
+	return false
+}
+
+// timer is one thing that is due at a time.
+type timer struct {
+	at    time.Duration // 0: not armed
+	fire  func()
+	index int
+}
+
+// arm sets t to at, or off for 0. Few timers are armed at once, at most a
+// handful for each GPU, so a list is enough.
+func (l *loop) arm(t *timer, at time.Duration) {
+	switch {
+	case at == 0 && t.at != 0:
+		last := len(l.timers) - 1
+		l.timers[t.index] = l.timers[last]
+		l.timers[t.index].index = t.index
+		l.timers = l.timers[:last]
+	case at != 0 && t.at == 0:
+		t.index = len(l.timers)
+		l.timers = append(l.timers, t)
+	}
+	t.at = at
+	if !l.stepping {
+		l.armNext()
+	}
+}
+
+func (l *loop) armNext() {
+	var next time.Duration
+	for _, t := range l.timers {
+		if next == 0 || t.at < next {
+			next = t.at
+		}
+	}
+	if next != 0 {
+		l.poller.arm(next, l.now())
+	}
+}
+
+// timersFired runs what is due.
+func (l *loop) timersFired() {
+	now := l.now()
+	var due []*timer
+	for _, t := range l.timers {
+		if t.at <= now {
+			due = append(due, t)
+		}
+	}
+	for _, t := range due {
+		if t.at != 0 && t.at <= now { // not disarmed by one before it
+			l.arm(t, 0)
+			t.fire()
+		}
+	}
+	l.armNext()
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// process names a process for as long as the machine runs: a pid is used again,
+// a pid with its start time is not.
+type process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // field 22 of /proc/<pid>/stat
+}
+
+var errGone = errors.New("the process is gone")
+
+// soPeerPidfd is SO_PEERPIDFD (Linux 6.5, include/uapi/asm-generic/socket.h).
+const soPeerPidfd = 77
+
+// peer identifies the process at the other end of a connection. The caller owns
+// the pidfd.
+func peer(fd int) (process, int, error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return process{}, -1, fmt.Errorf("failed to read the peer's credentials: %w", err)
+	}
+	if cred.Pid <= 0 {
+		return process{}, -1, errors.New("the peer is in a pid namespace that vgpud does not see; run vgpud in the host's")
+	}
+	pid := int(cred.Pid)
+	pidfd, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, soPeerPidfd)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		pidfd, err = unix.PidfdOpen(pid, 0)
+	}
+	if err != nil {
+		return process{}, -1, fmt.Errorf("%w (pid %d): %w", errGone, pid, err)
+	}
+	unix.CloseOnExec(pidfd)
+	p, err := identify(pid, pidfd)
+	if err != nil {
+		unix.Close(pidfd)
+		return process{}, -1, err
+	}
+	return p, pidfd, nil
+}
+
+// find opens a process that was known before, unless it is gone.
+func find(p process) (int, error) {
+	pidfd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return -1, fmt.Errorf("%w (pid %d): %w", errGone, p.PID, err)
+	}
+	if now, err := identify(p.PID, pidfd); err != nil || now != p {
+		unix.Close(pidfd)
+		return -1, fmt.Errorf("%w (pid %d)", errGone, p.PID)
+	}
+	return pidfd, nil
+}
+
+// identify reads the start time of pid, then makes sure that the process behind
+// pidfd, which had that pid, lived until after the reading.
+func identify(pid, pidfd int) (process, error) {
+	start, err := startTime(pid)
+	if err != nil {
+		return process{}, fmt.Errorf("%w (pid %d): %w", errGone, pid, err)
+	}
+	if dead(pidfd) {
+		return process{}, fmt.Errorf("%w (pid %d)", errGone, pid)
+	}
+	return process{PID: pid, Start: start}, nil
+}
+
+// dead says whether the process of a pidfd has ended. All its descriptors are
+// closed by then, and with them its device contexts (R6).
+func dead(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(fds, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return n == 1
+	}
+}
+
+func startTime(pid int) (uint64, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	// The command in field 2 may hold spaces and brackets; the last bracket
+	// ends it, and field 3 follows.
+	_, after, ok := cutLast(b, ')')
+	fields := bytes.Fields(after)
+	if !ok || len(fields) < 20 {
+		return 0, fmt.Errorf("unexpected /proc/%d/stat", pid)
+	}
+	return strconv.ParseUint(string(fields[19]), 10, 64)
+}
+
+func cutLast(b []byte, sep byte) (before, after []byte, found bool) {
+	if i := bytes.LastIndexByte(b, sep); i >= 0 {
+		return b[:i], b[i+1:], true
+	}
+	return b, nil, false
+}
+
+// bootID changes with every boot of the machine, after which no recorded
+// process can be alive.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return string(bytes.TrimSpace(b))
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// After a restart the words are in the pages of the clients, and nothing is
+// granted on a GPU before every page that may have work on it is back or its
+// process dead (R7). Until then the GPU is down for the engine.
+
+// reconnect is how long a live process may take to come back, at least: a
+// client tries every 20 ms.
+const reconnect = 2 * time.Second
+
+const reasonRecovering = "vgpud was restarted and waits for processes to come back"
+
+// expected is a page of before the restart whose process lives.
+type expected struct {
+	pageRecord
+	pidfd int
+	token uint64
+	late  bool // given up: its vGPU was adopted without it
+}
+
+// missing says whether v waits for a page.
+func (v *vgpu) missing() bool {
+	return slices.ContainsFunc(v.expected, func(x *expected) bool { return !x.late })
+}
+
+// recovery is under way while a page is missing.
+type recovery struct {
+	deadline timer
+	down     map[arbiter.UUID]bool
+}
+
+// expect finds the live processes of a recorded vGPU. It comes before add.
+func (l *loop) expect(v *vgpu, pages []pageRecord) {
+	for _, p := range pages {
+		l.lastClient = max(l.lastClient, p.Client)
+		if v.rec.Boot != l.boot {
+			continue
+		}
+		pidfd, err := find(p.process)
+		if err != nil {
+			continue
+		}
+		if !mapped(p.process, p.Inode) {
+			unix.Close(pidfd) // it runs another program now
+			continue
+		}
+		x := &expected{pageRecord: p, pidfd: pidfd}
+		x.token, err = l.poller.add(pidfd, func() {
+			if dead(pidfd) {
+				l.expectedDied(v, x)
+			}
+		})
+		if err != nil {
+			l.log.WithFields(v.fields()).WithError(err).Error("failed to watch a process")
+			unix.Close(pidfd)
+			continue
+		}
+		v.expected = append(v.expected, x)
+	}
+}
+
+func (l *loop) expectedDied(v *vgpu, x *expected) {
+	l.forget(x)
+	v.expected = slices.DeleteFunc(v.expected, func(other *expected) bool { return other == x })
+	l.recovered()
+	if v.adopted {
+		l.unused(v)
+	}
+}
+
+func (l *loop) forget(x *expected) {
+	l.poller.remove(x.pidfd, x.token)
+	unix.Close(x.pidfd)
+}
+
+// startRecovery takes the GPUs down that the missing pages may use. It comes
+// after all recorded vGPUs were added and before any client is served.
+func (l *loop) startRecovery() {
+	r := &recovery{down: make(map[arbiter.UUID]bool)}
+	for _, v := range l.vgpus {
+		if len(v.expected) == 0 {
+			continue
+		}
+		for _, uuid := range v.bound {
+			if !r.down[uuid] {
+				r.down[uuid] = true
+				l.event(arbiter.Event{Kind: arbiter.GPUDown, GPU: uuid, Reason: reasonRecovering})
+			}
+		}
+	}
+	r.deadline.fire = l.recoveryLate
+	l.recovery = r
+	l.arm(&r.deadline, l.now()+max(l.drain, reconnect))
+	l.recovered()
+}
+
+// recoveryLate gives up on processes that live and do not come back, such as
+// stopped ones: an overrun like any other. Their vGPUs stay bound as they are,
+// since the processes know their GPU.
+func (l *loop) recoveryLate() {
+	for _, v := range l.vgpus {
+		for _, x := range v.expected {
+			x.late = true
+			l.log.WithFields(v.fields()).WithField("pid", x.PID).
+				Warn("a process did not come back after the restart of vgpud; others are granted beside what it may have in flight")
+		}
+	}
+	l.recovered()
+}
+
+// recovered adopts the vGPUs of which no page is missing any more, then lets the
+// GPUs be granted on which no vGPU is left to adopt.
+func (l *loop) recovered() {
+	if l.recovery == nil {
+		return
+	}
+	// Those that are not draining first: if two hold one GPU, one of them is
+	// left over from an overrun.
+	for _, drains := range []bool{false, true} {
+		for _, v := range l.vgpus {
+			if !v.adopted && !v.missing() && v.anyDraining() == drains {
+				l.adopt(v)
+			}
+		}
+	}
+	missing := make(map[arbiter.UUID]bool)
+	left := false
+	for _, v := range l.vgpus {
+		if !v.adopted {
+			left = true
+			for _, uuid := range v.bound {
+				missing[uuid] = true
+			}
+		}
+	}
+	r := l.recovery
+	for uuid := range r.down {
+		if !missing[uuid] {
+			delete(r.down, uuid)
+			l.gpuUp(uuid)
+		}
+	}
+	if left {
+		return
+	}
+	l.arm(&r.deadline, 0)
+	l.recovery = nil
+	for _, v := range l.vgpus {
+		if len(v.binders) > 0 {
+			l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+		}
+	}
+}
+
+func (v *vgpu) anyDraining() bool {
+	return slices.ContainsFunc(v.clients, func(c *client) bool { return state(c.page) == wire.Draining })
+}
+
+// adopt rebuilds where v stood from its words.
+func (l *loop) adopt(v *vgpu) {
+	v.adopted = true
+	if v.leaving {
+		defer l.poller.post(func() { l.remove(v) })
+	}
+	switch {
+	case len(v.clients)+len(v.expected) == 0:
+		v.bound = nil // nothing of it uses a GPU
+	case len(v.bound) == 0:
+		for _, c := range v.clients {
+			revokeWord(c.page) // it can not hold what it is not bound to
+		}
+	default:
+		ev := arbiter.Event{
+			Kind: arbiter.Adopted, VGPU: v.key, GPUs: v.bound,
+			Holding: !v.allClosed(), Draining: v.anyDraining(), Waiting: v.anyWaiting(),
+		}
+		if ev.Holding {
+			v.phase = holding
+			v.turn = turn{granted: l.now()}
+			for _, c := range v.clients {
+				c.page.Wanted().Store(0) // set anew if the engine says so
+			}
+		} else if ev.Waiting {
+			v.turn.pending = l.now()
+		}
+		l.log.WithFields(v.fields()).WithField("holding", ev.Holding).Info("vGPU found again")
+		l.event(ev)
+	}
+	// A grant whose wake-up the old vgpud did not live to make.
+	for _, c := range v.clients {
+		c.page.Wake()
+		l.nudge(c)
+	}
+	l.settle(v)
+	if len(v.binders) > 0 {
+		l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+	}
+}
+
+func (l *loop) gpuUp(uuid arbiter.UUID) {
+	if g := l.gpus[uuid]; g != nil {
+		l.event(arbiter.Event{Kind: arbiter.GPUUp, GPU: uuid, Model: g.Model, MemoryBytes: g.MemoryBytes})
+	}
+}

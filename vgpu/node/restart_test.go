@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// directory identifies the inode that a container has mounted.
+func directory(t *testing.T, path string) (dev, ino uint64) {
+	t.Helper()
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Dev, st.Ino
+}
+
+func TestTurnsGoOnAfterVgpudIsKilled(t *testing.T) {
+	n := newProcessNode(t, settings{gpus: 1})
+	n.create("a")
+	n.create("b")
+	n.create("c")
+	a, b, c := n.client("a"), n.client("b"), n.client("c")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	_, before := directory(t, n.created["a"])
+
+	n.kill()
+	// While vgpud is away: the holder goes on, a newcomer waits.
+	a.ask("work", "work: passed")
+	c.tell("work")
+	n.startProcess()
+	if _, after := directory(t, n.created["a"]); after != before {
+		t.Error("the directory that is mounted in the container is another one now")
+	}
+	for _, p := range []*clientProcess{a, b, c} {
+		p.expect("reconnected")
+	}
+	n.untilState("a", "HOLDING")
+	n.untilState("b", "PENDING")
+	n.untilState("c", "PENDING")
+	if b.passed() || c.passed() {
+		t.Fatal("another one was granted beside the holder")
+	}
+	a.ask("done", "done: ")
+	n.until("a waiter passes", func() bool { return b.passed() || c.passed() })
+	b.tell("done")
+	c.tell("done")
+	n.until("both are through", func() bool {
+		return n.vgpu("b").GetUsage().GetSubmissions() == 1 && n.vgpu("c").GetUsage().GetSubmissions() == 1
+	})
+}
+
+func TestAfterARestartAnIdleHolderIsTakenFrom(t *testing.T) {
+	n := newProcessNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	a.ask("done", "done: IDLE")
+	n.kill()
+	n.startProcess()
+	a.expect("reconnected")
+	b.expect("reconnected")
+	n.untilState("a", "HOLDING")
+	b.ask("work", "work: passed")
+}
+
+func TestAHolderThatDiedWhileVgpudWasAwayHoldsNothing(t *testing.T) {
+	n := newProcessNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	n.kill()
+	a.kill()
+	n.startProcess()
+	b.expect("work: passed")
+}
+
+func TestNothingIsGrantedBeforeAStoppedProcessIsGivenUp(t *testing.T) {
+	t.Parallel() // waits for the reconnection deadline
+	n := newProcessNode(t, settings{drain: 100 * time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	n.kill()
+	a.signal(syscall.SIGSTOP)
+	n.startProcess()
+	b.expect("reconnected")
+	if g := n.gpu(0); g.GetState() != "CORDONED" || !strings.Contains(g.GetReason(), "restarted") {
+		t.Errorf("GPU: %v", g)
+	}
+	if b.passed() {
+		t.Fatal("b was granted before a was back")
+	}
+	b.expect("work: passed") // an overrun like any other
+	// When it is back its open word gets it no turn.
+	a.signal(syscall.SIGCONT)
+	a.expect("reconnected")
+	a.ask("silent", "silent: ok")
+	n.until("the word of a is closed", func() bool { return strings.HasPrefix(a.ask("word", "word: "), "CLOSED") })
+	b.ask("done", "done: ")
+	a.ask("work", "work: passed")
+}
+
+func TestARestartInADrainFinishesIt(t *testing.T) {
+	n := newProcessNode(t, settings{quantum: time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("a", "DRAINING")
+	n.kill()
+	n.startProcess()
+	a.expect("reconnected")
+	n.untilState("a", "DRAINING")
+	n.untilState("b", "PENDING")
+	if b.passed() {
+		t.Fatal("b passed beside the drain")
+	}
+	a.ask("silent", "silent: ok")
+	b.expect("work: passed")
+}
+
+func TestARestartKeepsTheGPUOfEachContainer(t *testing.T) {
+	n := newProcessNode(t, settings{gpus: 2})
+	n.create("a")
+	n.create("b")
+	n.create("empty")
+	a, b := n.client("a"), n.client("b")
+	before := n.vgpu("b").GetGpus()[0]
+	n.kill()
+	n.startProcess()
+	a.expect("reconnected")
+	b.expect("reconnected")
+	n.until("b is found again", func() bool { return n.vgpu("b").GetState() == "IDLE" })
+	if after := n.vgpu("b").GetGpus()[0]; after != before {
+		t.Errorf("b moved from %s to %s", before, after)
+	}
+	if got := b.ask("bind", "bind: "); got != before {
+		t.Errorf("b is told %s, not %s", got, before)
+	}
+	if s := n.vgpu("empty").GetState(); s != "UNBOUND" {
+		t.Errorf("empty is %s", s)
+	}
+	// What was made before the restart can still be used and removed.
+	c := n.client("empty")
+	c.ask("work", "work: passed")
+	c.ask("done", "done: IDLE")
+	n.delete("empty")
+	if n.vgpu("empty") != nil {
+		t.Error("empty is still there")
+	}
+}
+
+func TestACleanStopIsLikeARestart(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	n.stop()
+	n.start()
+	a.expect("reconnected")
+	b.expect("reconnected")
+	n.untilState("b", "PENDING")
+	a.ask("done", "done: ")
+	b.expect("work: passed")
+}
+
+func TestADeletedContainersLiveProcessIsRememberedOverARestart(t *testing.T) {
+	n := newProcessNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	n.delete("a")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	n.kill()
+	n.startProcess()
+	b.expect("reconnected")
+	if b.passed() || n.gpu(0).GetState() != "CORDONED" {
+		t.Fatalf("GPU is %s", n.gpu(0).GetState())
+	}
+	a.kill()
+	b.expect("work: passed")
+	n.until("a is gone", func() bool { return n.vgpu("a") == nil })
+}
+
+func TestADeleteRightAfterARestartDoesNotForgetWhatRuns(t *testing.T) {
+	n := newProcessNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	n.kill()
+	a.signal(syscall.SIGSTOP) // so that it is not back before the Delete
+	n.startProcess()
+	n.delete("a")
+	b.expect("reconnected")
+	if b.passed() || n.gpu(0).GetState() != "CORDONED" {
+		t.Fatalf("GPU is %s", n.gpu(0).GetState())
+	}
+	a.kill()
+	b.expect("work: passed")
+	n.until("a is gone", func() bool { return n.vgpu("a") == nil })
+}
+
+func TestARecordOfANewerVgpudIsLeftAlone(t *testing.T) {
+	n := newNode(t, settings{})
+	dir := n.create("a")
+	n.stop()
+	path := filepath.Join(n.state, "v", filepath.Base(dir)+".json")
+	var r map[string]any
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	r["version"] = recordVersion + 1
+	newer, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, newer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(n.state, "v", "broken.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.start()
+	if n.vgpu("a") != nil {
+		t.Error("a record of another version was used")
+	}
+	if left, err := os.ReadFile(path); err != nil || string(left) != string(newer) {
+		t.Errorf("the record was touched: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "vgpu.json")); err != nil {
+		t.Errorf("its directory was touched: %v", err)
+	}
+	n.create("b") // and the rest goes on
+}
+
+func TestAVGPUWhoseBundleIsGoneIsCollected(t *testing.T) {
+	n := newNode(t, settings{})
+	bundles := t.TempDir()
+	r := n.request("a")
+	r.Bundle = filepath.Join(bundles, "a")
+	if err := os.Mkdir(r.Bundle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := n.control.Create(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.created["a"] = resp.GetEdits().GetMounts()[0].GetSource()
+	a := n.client("a")
+	if err := os.Remove(r.Bundle); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	n.start() // collects at the start
+	a.expect("reconnected")
+	if n.vgpu("a") == nil {
+		t.Fatal("collected though a process of it lives")
+	}
+	a.kill()
+	n.stop()
+	n.start()
+	n.until("a is collected", func() bool { return n.vgpu("a") == nil })
+	n.until("its directory is removed", func() bool {
+		_, err := os.Stat(n.created["a"])
+		return errors.Is(err, os.ErrNotExist)
+	})
+}
+
+func TestAProcessThatBecomesAnotherProgramStartsAnew(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	a.ask("exec", "ready")
+	a.ask("start "+n.created["a"], "start: ")
+	a.ask("bind", "bind: ")
+	b.ask("work", "work: passed") // what the old program held is gone with it
+	if c := n.vgpu("a").GetClients(); c != 1 {
+		t.Errorf("%d clients", c)
+	}
+}
+
+func TestAProcessThatBecomesAProgramWithoutCUDAReleasesItsTurn(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	a.ask("exec", "ready") // and says nothing to vgpud
+	b.expect("work: passed")
+}
+
+func TestASecondVgpudIsRefused(t *testing.T) {
+	n := newNode(t, settings{})
+	cfg := n.settings.config(n.state)
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := New(cfg, fakeInventory{1}, discard(), Build{})
+	if err == nil || !strings.Contains(err.Error(), "another vgpud runs on "+n.state) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := n.control.Info(t.Context(), &v1.InfoRequest{}); err != nil {
+		t.Errorf("the first one was disturbed: %v", err)
+	}
+}
+
+func TestAPageIsRecordedBeforeItIsHandedOut(t *testing.T) {
+	n := newNode(t, settings{})
+	dir := n.create("a")
+	a := n.process("a")
+	a.ask("start "+dir, "start: ")
+	data, err := os.ReadFile(filepath.Join(n.state, "v", filepath.Base(dir)+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Pages) != 1 || r.Pages[0].PID != a.cmd.Process.Pid || r.Pages[0].Start == 0 || r.Pages[0].Inode == 0 {
+		t.Errorf("pages: %+v", r.Pages)
+	}
+	if got := a.ask("word", "word: "); !strings.HasPrefix(got, wire.StateName(wire.Closed)) {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFirstComeFirstServed(t *testing.T) {
+	n := newNode(t, settings{})
+	for _, name := range []string{"a", "b", "c"} {
+		n.create(name)
+	}
+	a, b, c := n.client("a"), n.client("b"), n.client("c")
+	a.ask("work", "work: passed")
+	c.tell("work")
+	n.untilState("c", "PENDING")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	if b.passed() || c.passed() {
+		t.Fatal("two hold the GPU")
+	}
+	a.ask("done", "done: ")
+	c.expect("work: passed")
+	n.untilState("a", "IDLE")
+	if b.passed() {
+		t.Fatal("b went before its turn, or beside c")
+	}
+	c.ask("done", "done: ")
+	b.expect("work: passed")
+
+	g := n.gpu(0)
+	if g.GetState() != "HELD" || g.GetHolder() != n.vgpu("b").GetId() || g.GetTurns() != 2 || g.GetBound() != 3 {
+		t.Errorf("GPU: %v", g)
+	}
+	if g.GetHandover().GetCount() == 0 || g.GetHandover().GetMedian().AsDuration() <= 0 {
+		t.Errorf("no hand-over was measured: %v", g.GetHandover())
+	}
+	if u := n.vgpu("a").GetUsage(); u.GetTurns() != 1 || u.GetHeld().AsDuration() <= 0 || u.GetDrains() != 0 || u.GetSubmissions() != 1 {
+		t.Errorf("usage of a: %v", u)
+	}
+	if u := n.vgpu("b").GetUsage(); u.GetTurns() != 0 {
+		t.Errorf("usage of b: %v", u)
+	}
+}
+
+func TestAnIdleHolderIsTakenFromWithoutBeingAsked(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	a.ask("done", "done: IDLE")
+	n.untilState("a", "HOLDING") // nobody waits: it keeps the GPU
+	a.signal(syscall.SIGSTOP)
+	b.ask("work", "work: passed")
+	a.signal(syscall.SIGCONT)
+	if got := a.ask("word", "word: "); !strings.HasPrefix(got, "CLOSED") {
+		t.Fatal(got)
+	}
+}
+
+func TestAHolderThatNobodyWaitsBehindKeepsTheGPU(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	a := n.client("a")
+	for range 3 {
+		a.ask("work", "work: passed")
+		a.ask("done", "done: IDLE")
+	}
+	if got := a.ask("word", "word: "); got != "IDLE wanted=0 waiting=0" {
+		t.Fatal(got)
+	}
+	if u := n.vgpu("a").GetUsage(); u.GetTurns() != 0 {
+		t.Fatalf("its turn ended: %v", u)
+	}
+}
+
+func TestTheClientsThreadReleasesWhatNobodySynchronised(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	a.ask("silent", "silent: ok")
+	b.expect("work: passed")
+}
+
+func TestTheQuantumEndsATurnWhenOthersWait(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	if s := n.vgpu("a").GetState(); s != "HOLDING" {
+		t.Fatalf("a is %s though nobody waits", s)
+	}
+	b.tell("work")
+	n.untilState("a", "DRAINING")
+	// A thread of the vGPU that comes to the gate now waits for the next turn.
+	a.tell("work")
+	n.until("a thread of a waits", func() bool {
+		return strings.Contains(a.ask("word", "word: "), "waiting=1")
+	})
+	if a.passed() || b.passed() {
+		t.Fatal("work passed a closed gate")
+	}
+	if g := n.gpu(0); g.GetState() != "DRAINING" {
+		t.Errorf("GPU is %s", g.GetState())
+	}
+	a.ask("silent", "silent: ok")
+	b.expect("work: passed")
+	n.untilState("a", "PENDING")
+	if u := n.vgpu("a").GetUsage(); u.GetDrains() != 1 || u.GetOverruns() != 0 {
+		t.Errorf("usage: %v", u)
+	}
+	b.ask("silent", "silent: ok")
+	a.expect("work: passed")
+}
+
+func TestAnIdleHolderIsRevokedWithoutADrain(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
+	a1.ask("work", "work: passed")
+	a2.ask("work", "work: passed")
+	a2.ask("done", "done: IDLE")
+	b.tell("work")
+	n.untilState("a", "DRAINING")
+	if got := a2.ask("word", "word: "); !strings.HasPrefix(got, "CLOSED") {
+		t.Fatal(got)
+	}
+	a1.ask("silent", "silent: ok")
+	b.expect("work: passed")
+}
+
+func TestKillingTheHolderFreesTheGPU(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	a.kill()
+	b.expect("work: passed")
+	n.untilState("a", "UNBOUND") // no process is left that knows its GPU
+}
+
+func TestKillingTheHolderFreesTheGPUInADrain(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("a", "DRAINING")
+	a.kill()
+	b.expect("work: passed")
+}
+
+func TestKillingAWaiterLosesNobodysTurn(t *testing.T) {
+	n := newNode(t, settings{})
+	for _, name := range []string{"a", "b", "c"} {
+		n.create(name)
+	}
+	a, b, c := n.client("a"), n.client("b"), n.client("c")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	c.tell("work")
+	n.untilState("c", "PENDING")
+	b.kill()
+	a.ask("done", "done: ")
+	c.expect("work: passed")
+	n.untilState("b", "UNBOUND")
+}
+
+func TestAHangUpReleasesNothing(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	a.ask("leave", "leave: ok")
+	n.until("a has hung up", func() bool { return n.vgpu("a").GetClients() == 0 })
+	if s := n.vgpu("a").GetState(); s != "HOLDING" || b.passed() {
+		t.Fatalf("a is %s though its process lives", s)
+	}
+	a.kill()
+	b.expect("work: passed")
+}
+
+func TestAStoppedHolderIsAnOverrunAndComesBack(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 50 * time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	a.signal(syscall.SIGSTOP)
+	b.ask("work", "work: passed")
+	if v := n.vgpu("a"); v.GetState() != "OVERRUN" || v.GetUsage().GetOverruns() != 1 {
+		t.Fatalf("a: %v", v)
+	}
+	a.signal(syscall.SIGCONT)
+	a.ask("silent", "silent: ok")
+	n.untilState("a", "IDLE")
+	b.ask("done", "done: ")
+	a.ask("work", "work: passed")
+}
+
+func TestTwoProcessesOfOneContainerShareItsTurn(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
+	a1.ask("work", "work: passed")
+	a2.ask("work", "work: passed") // beside the first
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	a1.ask("done", "done: IDLE")
+	// The second one still works: nothing may be taken.
+	n.until("a1 keeps or regains its turn", func() bool { return strings.HasPrefix(a1.ask("word", "word: "), "IDLE wanted=1") })
+	a1.ask("work", "work: passed")
+	a2.ask("done", "done: ")
+	if b.passed() {
+		t.Fatal("b passed beside a")
+	}
+	a1.ask("done", "done: ")
+	b.expect("work: passed")
+	if u := n.vgpu("a").GetUsage(); u.GetTurns() != 1 || u.GetSubmissions() != 3 {
+		t.Errorf("usage: %v", u)
+	}
+}
+
+func TestAProcessThatConnectsWhileItsContainerHoldsIsLetIn(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	first := n.client("a")
+	first.ask("work", "work: passed")
+	second := n.client("a")
+	if got := second.ask("word", "word: "); got != "IDLE wanted=0 waiting=0" {
+		t.Fatal(got)
+	}
+	second.ask("work", "work: passed")
+	first.kill()
+	n.untilState("a", "HOLDING")
+	second.ask("work", "work: passed")
+}
+
+func TestTwoGPUsServeTwoContainersAtOnce(t *testing.T) {
+	n := newNode(t, settings{gpus: 2})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	if x, y := n.vgpu("a").GetGpus(), n.vgpu("b").GetGpus(); cmp.Equal(x, y) {
+		t.Fatalf("both on %v", x)
+	}
+}
+
+func TestAContainerWithTwoGPUsHoldsBothOrNone(t *testing.T) {
+	n := newNode(t, settings{gpus: 2})
+	n.create("one")
+	n.create("both", "gpus=2")
+	one, both := n.client("one"), n.process("both")
+	both.ask("start "+n.created["both"], "start: ")
+	if got := both.ask("bind", "bind: "); got != gpuUUID(0)+" "+gpuUUID(1) && got != gpuUUID(1)+" "+gpuUUID(0) {
+		t.Fatal(got)
+	}
+	one.ask("work", "work: passed")
+	both.tell("work")
+	n.untilState("both", "PENDING")
+	for i := range 2 {
+		if h := n.gpu(i).GetHolder(); h == n.vgpu("both").GetId() {
+			t.Errorf("GPU %d is held by half", i)
+		}
+	}
+	one.ask("done", "done: ")
+	both.expect("work: passed")
+}
+
+func TestALyingClientHarmsOnlyItself(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 50 * time.Millisecond})
+	n.create("liar")
+	n.create("b")
+	liar, b := n.client("liar"), n.client("b")
+	for _, word := range []string{"0xff", "0x2ff", "0xffffffffffffff00", "0xffffffffffffff01", "0", "3", "4"} {
+		liar.ask("lie", "lie: ok")
+		liar.tell("work")
+		n.until("the liar is known", func() bool { return n.vgpu("liar").GetState() != "UNBOUND" })
+		liar.ask("poke "+word, "poke: ok")
+		b.ask("work", "work: passed")
+		b.ask("done", "done: ")
+	}
+	u := n.vgpu("liar").GetUsage()
+	if held := u.GetHeld().AsDuration(); held < 0 || held > patience {
+		t.Errorf("held %s", held)
+	}
+	liar.kill()
+	b.ask("work", "work: passed")
+	b.ask("done", "done: ")
+	if u := n.vgpu("b").GetUsage(); u.GetHeld().AsDuration() > patience {
+		t.Errorf("b is charged %v", u)
+	}
+}
+
+// Many processes of several containers in short bursts: no two containers are
+// ever on the GPU together, and everybody finishes.
+func TestManyBurstsExcludeEachOther(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond})
+	path := filepath.Join(t.TempDir(), "witness")
+	w, err := openWitness(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const containers, processes, bursts = 4, 2, 150
+	var all []*clientProcess
+	for i := range containers {
+		n.create(fmt.Sprint("c", i))
+		for range processes {
+			all = append(all, n.client(fmt.Sprint("c", i)))
+		}
+	}
+	for i, c := range all {
+		c.tell(fmt.Sprintf("burst %d %d %s", i/processes+1, bursts, path))
+	}
+	for _, c := range all {
+		c.expect("burst: finished")
+	}
+	if v := w.violations.Load(); v != 0 {
+		t.Errorf("%d times two containers were on the GPU together", v)
+	}
+	if d := w.done.Load(); d != containers*processes*bursts {
+		t.Errorf("%d operations, want %d", d, containers*processes*bursts)
+	}
+	for i := range containers {
+		if u := n.vgpu(fmt.Sprint("c", i)).GetUsage(); u.GetSubmissions() != processes*bursts || u.GetOverruns() != 0 {
+			t.Errorf("c%d: %v", i, u)
+		}
+	}
+	t.Log(n.gpu(0))
+}

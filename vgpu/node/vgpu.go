@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// phase is what the words of a vGPU are for right now.
+type phase uint8
+
+const (
+	free     phase = iota // it holds nothing: its words are closed
+	holding               // granted
+	draining              // revoked, not yet all closed; also an overrun
+)
+
+// vgpu is a vGPU in the loop.
+type vgpu struct {
+	// key is unique for as long as vgpud runs: a container that is made anew
+	// under its old id is another vGPU, and the old one may still be draining.
+	key  arbiter.ID
+	name string // of its record
+	rec  record // but for GPUs and Pages, which are kept here
+	req  request.Request
+
+	listen      int
+	listenToken uint64
+
+	clients []*client
+	conns   map[*conn]struct{}
+	binders []*conn // wait for an answer to Bind
+
+	phase    phase
+	turn     turn
+	deadline timer // the engine's
+	bound    []arbiter.UUID
+	binding  bool // bound is on its way into the store, and not told yet
+
+	submissions uint64 // of clients that are gone
+	rubbish     uint64 // connections closed because of what came over them
+	stats       stats  // of clients that are gone
+
+	expected []*expected // after a restart: live pages that are not back yet
+	adopted  bool        // none is missing any more
+	// leaving: it was being removed when the last vgpud went away. It has no
+	// directory any more, so its processes can only die, or be given up.
+	leaving bool
+
+	removed bool // on its way out
+	removal timer
+}
+
+func (v *vgpu) fields() logrus.Fields {
+	return logrus.Fields{"vgpu": v.rec.ID, "namespace": v.rec.Namespace, "container": v.rec.Container}
+}
+
+// stats are what clients say they could not gate.
+type stats struct {
+	unhooked uint64 // submissions
+	unknown  uint64 // names
+}
+
+func (s *stats) add(o stats) {
+	s.unhooked += o.unhooked
+	s.unknown += o.unknown
+}
+
+// ungated sums up what the clients of v said.
+func (v *vgpu) ungated() stats {
+	sum := v.stats
+	for _, c := range v.clients {
+		sum.add(c.stats)
+	}
+	return sum
+}
+
+// record is what the store must know now.
+func (v *vgpu) record() *record {
+	r := v.rec
+	for _, u := range v.bound {
+		r.GPUs = append(r.GPUs, string(u))
+	}
+	for _, c := range v.clients {
+		r.Pages = append(r.Pages, pageRecord{process: c.process, Client: c.id, Inode: c.inode})
+	}
+	for _, x := range v.expected {
+		r.Pages = append(r.Pages, x.pageRecord)
+	}
+	return &r
+}
+
+// anyWaiting reads afresh whether a thread stands at the gate.
+func (v *vgpu) anyWaiting() bool {
+	for _, c := range v.clients {
+		if waiting(c.page) {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *vgpu) allClosed() bool {
+	for _, c := range v.clients {
+		if state(c.page) != wire.Closed {
+			return false
+		}
+	}
+	return true
+}
+
+// add takes in a vGPU whose directory and socket exist.
+func (l *loop) add(v *vgpu) error {
+	v.conns = make(map[*conn]struct{})
+	v.deadline.fire = func() { l.event(arbiter.Event{Kind: arbiter.Deadline, VGPU: v.key}) }
+	v.removal.fire = func() { l.removalLate(v) }
+	if !v.leaving {
+		token, err := l.poller.add(v.listen, func() { l.accept(v) })
+		if err != nil {
+			return err
+		}
+		v.listenToken = token
+		l.current[v.rec.ID] = v
+	}
+	l.vgpus[v.key] = v
+	l.event(arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req})
+	return nil
+}
+
+// remove takes a vGPU away. It takes no new clients from now on. What it has in
+// flight keeps the GPU until it is complete, until its processes are dead, or
+// until the drain deadline. The record stays until then, too, so that a restart
+// in between finds what is running.
+func (l *loop) remove(v *vgpu) {
+	if v.removed {
+		return
+	}
+	if l.current[v.rec.ID] == v {
+		delete(l.current, v.rec.ID)
+	}
+	l.closeListener(v)
+	if v.missing() {
+		// After a restart: what its processes hold is not known yet. It goes
+		// once they are dead, or given up.
+		v.leaving = true
+		return
+	}
+	v.removed = true
+	for _, x := range v.expected {
+		l.forget(x)
+	}
+	v.expected = nil
+	for len(v.binders) > 0 {
+		c := v.binders[0]
+		v.binders = v.binders[1:]
+		l.refuse(c, wire.ErrRemoved, "the container is being removed")
+	}
+	if v.phase == free {
+		for _, c := range v.clients {
+			revokeWord(c.page) // a page that came back open, out of turn
+		}
+		l.finishRemoval(v)
+		return
+	}
+	l.closeWords(v)
+	l.arm(&v.removal, l.now()+l.drain)
+	l.settle(v)
+}
+
+// removalLate ends the wait for a removed vGPU's clients, which live on and do
+// not drain.
+func (l *loop) removalLate(v *vgpu) {
+	l.log.WithFields(v.fields()).Warn("a removed container's process did not drain in time; others are granted beside it")
+	l.finishRemoval(v)
+}
+
+func (l *loop) finishRemoval(v *vgpu) {
+	l.arm(&v.removal, 0)
+	l.arm(&v.deadline, 0)
+	for c := range v.conns {
+		l.hangUp(c)
+	}
+	for len(v.clients) > 0 {
+		l.drop(v.clients[0])
+	}
+	delete(l.vgpus, v.key)
+	l.event(arbiter.Event{Kind: arbiter.Removed, VGPU: v.key})
+	l.store.remove(v.name, nil)
+	for _, g := range l.order {
+		if g.lastHolder == v {
+			g.lastHolder = nil
+		}
+	}
+	l.recovered()
+}
+
+func (l *loop) closeListener(v *vgpu) {
+	if v.listen < 0 {
+		return
+	}
+	l.poller.remove(v.listen, v.listenToken)
+	unix.Close(v.listen)
+	v.listen = -1
+}
