@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bundle
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/hooks/oci"
+)
+
+// ConfigFile is the name of the OCI spec in a bundle.
+const ConfigFile = "config.json"
+
+// maxConfigBytes bounds what is read as a config.json. Real ones have tens of
+// kilobytes.
+const maxConfigBytes = 64 << 20
+
+// Config is the config.json of one bundle.
+type Config struct {
+	path    string
+	raw     []byte // as it was when it was loaded
+	owner   owner
+	applied bool
+}
+
+// Summary is what the shim wants to know of a config.json that it may not
+// edit at all.
+type Summary struct {
+	Annotations map[string]string `json:"annotations"`
+	Linux       struct {
+		CgroupsPath string `json:"cgroupsPath"`
+	} `json:"linux"`
+}
+
+// LoadConfig reads the config.json in the directory dir.
+func LoadConfig(dir string) (*Config, error) {
+	path := filepath.Join(dir, ConfigFile)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("failed to open the OCI spec: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("failed to open the OCI spec: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("failed to open the OCI spec: %s is not a regular file", path)
+	}
+	raw, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("failed to read %s: %w", path, err)
+	}
+	if len(raw) > maxConfigBytes {
+		return nil, fmt.Errorf("failed to read %s: more than %d bytes", path, maxConfigBytes)
+	}
+	o := owner{mode: info.Mode().Perm(), uid: -1, gid: -1}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		o.uid, o.gid = int(st.Uid), int(st.Gid)
+	}
+	return &Config{path: path, raw: raw, owner: o}, nil
+}
+
+// Summary reads the parts that decide what is to be done with the container.
+func (c *Config) Summary() (Summary, error) {
+	var s Summary
+	if err := json.Unmarshal(c.raw, &s); err != nil {
+		return Summary{}, fmt.Errorf("failed to parse %s: %w", c.path, err)
+	}
+	return s, nil
+}
+
+// Apply makes the edits in the file. Without an edit the file is not touched.
+func (c *Config) Apply(edits ...oci.Edit) error {
+	if len(edits) == 0 {
+		return nil
+	}
+	spec, err := oci.Parse(c.raw)
+	if err != nil {
+		return fmt.Errorf("failed to parse %s: %w", c.path, err)
+	}
+	if err := spec.Apply(edits...); err != nil {
+		return fmt.Errorf("failed to edit %s: %w", c.path, err)
+	}
+	data, err := spec.Marshal()
+	if err != nil {
+		return fmt.Errorf("failed to edit %s: %w", c.path, err)
+	}
+	if err := replace(c.path, data, c.owner); err != nil {
+		return err
+	}
+	c.applied = true
+	return nil
+}
+
+// Restore puts back, byte for byte, what LoadConfig read. It does nothing if
+// Apply changed nothing.
+func (c *Config) Restore() error {
+	if !c.applied {
+		return nil
+	}
+	if err := replace(c.path, c.raw, c.owner); err != nil {
+		return err
+	}
+	c.applied = false
+	return nil
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/ttrpc"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+)
+
+// control is a connection to vgpud for one call or two. The shim keeps none
+// open: vgpud may be restarted at any time.
+type control struct {
+	v1.ControlService
+	client *ttrpc.Client
+}
+
+func (c *control) close() { c.client.Close() }
+
+// redialInterval is the pause between two tries to connect.
+const redialInterval = 25 * time.Millisecond
+
+// dial connects to vgpud's control socket. For as long as patience, and ctx
+// allow, it tries again if nobody listens there. An error says how to start
+// vgpud.
+func dial(ctx context.Context, address string, patience time.Duration) (*control, error) {
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var d net.Dialer
+	for {
+		// The try itself is bound by ctx alone, so that it is made even
+		// without patience.
+		conn, err := d.DialContext(ctx, "unix", address)
+		if err == nil {
+			client := ttrpc.NewClient(conn)
+			return &control{v1.NewControlClient(client), client}, nil
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) {
+			return nil, unreachable(address, err)
+		}
+		select {
+		case <-patient.Done():
+			return nil, unreachable(address, err)
+		case <-time.After(redialInterval):
+		}
+	}
+}
+
+func unreachable(address string, err error) error {
+	// The address is named once, not by net.OpError again.
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		err = op.Err
+	}
+	if sys, ok := errors.AsType[*os.SyscallError](err); ok {
+		err = sys.Err
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return coded(fmt.Errorf("failed to connect to vgpud on %s, which serves root alone: %w", address, err), errdefs.ErrPermissionDenied)
+	}
+	return coded(fmt.Errorf("vgpud does not answer on %s (%w); start it with `vgpud` or `systemctl start vgpud`",
+		address, err), errdefs.ErrUnavailable)
+}
+
+// failed makes an error of a call of vgpud one that keeps its code and says
+// what was tried. A call that ran out of time reads like a vgpud that is not
+// there, because it needs the same remedy.
+func failed(what, address string, err error) error {
+	// Errors of our own side are no answer of vgpud's.
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ttrpc.ErrClosed) {
+		err = errgrpc.ToNative(err)
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ttrpc.ErrClosed) {
+		err = unreachable(address, err)
+	}
+	return fmt.Errorf("failed to %s: %w", what, err)
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	taskv3 "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/containerd/log"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
+
+	"github.com/vgpu-shim/vgpu/shim/bundle"
+)
+
+// The annotation with which a CRI marks the pause container of a pod.
+const (
+	containerTypeAnnotation = "io.kubernetes.cri.container-type"
+	sandboxType             = "sandbox"
+)
+
+// Create creates a container, with a vGPU if its annotations or the handler's
+// default ask for one. It fails, and leaves nothing, if the vGPU can not be
+// had: there is no falling back to a whole GPU.
+func (s *service) Create(ctx context.Context, r *taskv3.CreateTaskRequest) (*taskv3.CreateTaskResponse, error) {
+	h, err := s.load(r.GetOptions())
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	config, err := bundle.LoadConfig(r.GetBundle())
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	summary, err := config.Summary()
+	if err != nil {
+		return nil, errgrpc.ToGRPC(invalid(err))
+	}
+	// The request was made for this call; the inner service accepts no other
+	// type of options, and panics on them.
+	if r.Options, err = marshalOptions(h.runcOptions(summary.Linux.CgroupsPath)); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	req, err := wanted(h, summary)
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	if req.Count == 0 {
+		return s.TTRPCTaskService.Create(ctx, r)
+	}
+	if r.GetCheckpoint() != "" {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s asks for a vGPU and can not be restored from a checkpoint: %w",
+			r.GetID(), errdefs.ErrFailedPrecondition))
+	}
+	return s.createWithVGPU(ctx, r, h, config, req)
+}
+
+// wanted is the request that the container makes. The pause container of a pod
+// carries the pod's annotations and makes none.
+func wanted(h handler, s bundle.Summary) (request.Request, error) {
+	if s.Annotations[containerTypeAnnotation] == sandboxType {
+		return request.Request{}, nil
+	}
+	ours, err := h.Annotations(s.Annotations)
+	if err != nil {
+		return request.Request{}, invalid(err)
+	}
+	req, err := request.Parse(ours, s.Annotations[request.ContainerName], h.DefaultCount)
+	if err != nil {
+		return request.Request{}, invalid(err)
+	}
+	return req, nil
+}
+
+// createWithVGPU makes the vGPU, puts it into config.json and creates the
+// container. Whatever fails, what was done before is undone, last first.
+func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskRequest, h handler, config *bundle.Config,
+	req request.Request,
+) (_ *taskv3.CreateTaskResponse, retErr error) {
+	ns, err := namespaces.NamespaceRequired(ctx)
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	id, dir := r.GetID(), r.GetBundle()
+	if err := s.reserve(id, dir); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	defer func() {
+		if retErr != nil {
+			s.forget(id)
+		}
+	}()
+
+	state := bundle.State{
+		Address:    h.Address,
+		Namespace:  ns,
+		ID:         id,
+		Containerd: s.containerd,
+		Instance:   rand.Text(),
+	}
+	answer, err := s.createVGPU(ctx, dir, state, req, h.DefaultCount)
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	defer func() {
+		if retErr != nil {
+			s.undo(ctx, id, dir)
+		}
+	}()
+
+	if err := config.Apply(edits(answer.GetEdits())...); err != nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("failed to put the vGPU into container %s: %w", id, err))
+	}
+	defer func() {
+		if retErr != nil {
+			if err := config.Restore(); err != nil {
+				log.G(ctx).WithError(err).WithField("id", id).Error("failed to restore the OCI spec")
+			}
+		}
+	}()
+
+	if err := ctx.Err(); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return s.TTRPCTaskService.Create(ctx, r)
+}
+
+// createVGPU asks vgpud for the vGPU that state names. The state file is
+// written first: from then on whoever cleans up the bundle knows that there
+// may be a vGPU, even if this process dies before the answer. On an error
+// nothing is left, unless vgpud stopped answering in the middle: then the
+// state file stays, for Stop.
+func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State, req request.Request, defaultCount int,
+) (_ *v1.CreateResponse, err error) {
+	if err := state.Write(dir); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.createTimeout)
+	defer cancel()
+	c, err := dial(ctx, state.Address, s.dialPatience)
+	if err != nil {
+		err = fmt.Errorf("failed to create the vGPU of container %s: %w", state.ID, err)
+		// Nothing was asked of vgpud, there is nothing to release.
+		return nil, errors.Join(err, bundle.RemoveState(dir))
+	}
+	defer c.close()
+	answer, err := c.Create(ctx, &v1.CreateRequest{
+		Container:    container(state),
+		Instance:     state.Instance,
+		Bundle:       dir,
+		Annotations:  req.Annotations(),
+		DefaultCount: uint32(defaultCount),
+	})
+	if err != nil {
+		s.undo(ctx, state.ID, dir)
+		return nil, failed("create the vGPU of container "+state.ID, state.Address, err)
+	}
+	return answer, nil
+}
+
+// undo releases the vGPU of a container that could not be created.
+func (s *service) undo(ctx context.Context, id, dir string) {
+	if err := release(ctx, dir, s.releaseTimeout); err != nil {
+		log.G(ctx).WithError(err).WithField("id", id).Warn("left to the cleanup of the bundle")
+	}
+}

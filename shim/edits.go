@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"path"
+
+	"github.com/vgpu-shim/vgpu/hooks/oci"
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+)
+
+// privateDir is where a container finds the directory of its vGPU, and in it
+// the real driver libraries.
+const privateDir = "/.vgpu"
+
+// edits turns vgpud's answer into edits of config.json.
+func edits(e *v1.Edits) []oci.Edit {
+	var out []oci.Edit
+	library := ""
+	for _, m := range e.GetMounts() {
+		out = append(out, oci.Mount{
+			Destination: m.GetDestination(),
+			Type:        m.GetType(),
+			Source:      m.GetSource(),
+			Options:     m.GetOptions(),
+		})
+		if oci.IsDriverName(path.Base(m.GetDestination())) && path.Dir(m.GetDestination()) != privateDir {
+			library = m.GetSource()
+		}
+	}
+	if library != "" {
+		out = append(out, oci.Takeover{Library: library, Keep: privateDir})
+	}
+	for _, d := range e.GetDevices() {
+		out = append(out, oci.Device{
+			Path:        d.GetPath(),
+			Type:        d.GetType(),
+			Major:       d.GetMajor(),
+			Minor:       d.GetMinor(),
+			FileMode:    d.GetFileMode(),
+			UID:         d.GetUid(),
+			GID:         d.GetGid(),
+			Permissions: d.GetPermissions(),
+		})
+	}
+	for _, v := range e.GetEnv() {
+		out = append(out, oci.Env(v))
+	}
+	return out
+}

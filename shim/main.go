@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	cshim "github.com/containerd/containerd/v2/pkg/shim"
+	cversion "github.com/containerd/containerd/v2/version"
+	"github.com/containerd/log"
+
+	"github.com/vgpu-shim/vgpu/shim/bootstrap"
+	"github.com/vgpu-shim/vgpu/vgpu/version"
+)
+
+// Main is the shim binary. It returns the exit status, and only when there is
+// nothing left to run.
+func Main() int {
+	args, err := bootstrap.ParseArgs(os.Args[1:])
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %s\n", os.Args[0], err)
+		return 2
+	}
+	m := newManager(program(), args.Address)
+	switch {
+	case args.Version:
+		fmt.Printf("%s:\n  Version:    %s\n  containerd: %s\n  Go version: %s\n\n",
+			filepath.Base(os.Args[0]), version.Version, cversion.Version, runtime.Version())
+	case args.Action == bootstrap.ActionStart && !args.Info:
+		if err := start(m, args); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %s", m.Name(), err)
+			return 1
+		}
+	default:
+		registerService()
+		// Ends the process itself on an error.
+		cshim.RunShim(context.Background(), m)
+	}
+	return 0
+}
+
+// start is the `start` action; package bootstrap says why it is not left to
+// containerd's RunShim.
+func start(m cshim.Shim, args bootstrap.Args) error {
+	// containerd reads standard error as part of the answer.
+	log.L.Logger.SetOutput(io.Discard)
+
+	if err := os.Setenv(programEnv, program()); err != nil {
+		return err
+	}
+	params, protocol, err := bootstrap.Read(os.Stdin, args, os.Getenv("TTRPC_ADDRESS"))
+	if err != nil {
+		return err
+	}
+	ctx := namespaces.WithNamespace(context.Background(), args.Namespace)
+	ctx = context.WithValue(ctx, cshim.OptsKey{}, cshim.Opts{BundlePath: args.Bundle, Debug: args.Debug})
+	result, err := m.Start(ctx, params)
+	if err != nil {
+		return err
+	}
+	return bootstrap.Answer(os.Stdout, protocol, result)
+}
