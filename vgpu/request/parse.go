@@ -49,7 +49,9 @@ func (e *Error) InvalidParameter() {}
 // the container's name inside its pod, or "" where there is none: a key
 // "<prefix><container>.<key>" speaks of that container alone and wins over the
 // plain key. Keys that speak of other containers must be correct too.
-// defaultCount is the count where no annotation names one.
+// defaultCount is the count where no annotation names one; but in a pod whose
+// annotations give another container a vGPU by name, one that is not named gets
+// none by default.
 //
 // The error, if any, is an *Error with all faults.
 func Parse(annotations map[string]string, container string, defaultCount int) (Request, error) {
@@ -57,6 +59,7 @@ func Parse(annotations map[string]string, container string, defaultCount int) (R
 		faults        []Fault
 		plain, scoped = newDraft(), newDraft()
 		other         = newDraft()
+		named         bool // another container was singled out to have a vGPU
 	)
 	plain.req.Count = defaultCount
 
@@ -89,9 +92,13 @@ func Parse(annotations map[string]string, container string, defaultCount int) (R
 			continue
 		}
 		into.from[name] = full
+		named = named || into == other && (name != "gpus" || other.req.Count > 0)
 	}
 
 	r := plain.req
+	if named && len(scoped.from) == 0 && plain.from["gpus"] == "" {
+		r.Count = 0
+	}
 	for name, full := range scoped.from {
 		keys[name].copy(&r, &scoped.req)
 		plain.from[name] = full

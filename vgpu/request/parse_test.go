@@ -40,8 +40,20 @@ func TestParse(t *testing.T) {
 			Request{Count: 1, MemoryBytes: 8 << 30, Weight: 7},
 		},
 		{
-			"another container's key does not count",
-			map[string]string{"train.gpus": "4", "log.gpus": "0"},
+			"a container beside one that is named gets none by default",
+			map[string]string{"train.memory": "8Gi"},
+			"web", 1,
+			Request{},
+		},
+		{
+			"a plain count is for all containers, named or not",
+			map[string]string{"gpus": "1", "train.memory": "8Gi"},
+			"web", 0,
+			Request{Count: 1},
+		},
+		{
+			"taking the GPU from one container leaves the others theirs",
+			map[string]string{"log.gpus": "0"},
 			"web", 1,
 			Request{Count: 1},
 		},
