@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is in flight. The application's own synchronising calls prove most of
+ * it complete (sync.c); for the rest the library's thread asks the driver, and
+ * only while somebody else wants the GPU.
+ *
+ * How it asks, by kind of stream:
+ *   explicit     cuStreamQuery, unless the stream is capturing
+ *   legacy       cuStreamQuery, but never while a capture is open
+ *   per-thread   only its thread can name it: by the probe, an event that the
+ *                thread recorded after each submission
+ *   destroyed    by the probe, recorded before the stream went
+ * A probe that covers everything submitted is always the first choice.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "driver.h"
+
+static pthread_rwlock_t fence = PTHREAD_RWLOCK_INITIALIZER;
+
+void vgpu_fence_share(void)
+{
+	pthread_rwlock_rdlock(&fence);
+}
+
+void vgpu_fence_release(void)
+{
+	pthread_rwlock_unlock(&fence);
+}
+
+bool vgpu_own_begin(struct vgpu_own *own, CUcontext context)
+{
+	CUcontext current = NULL;
+
+	*own = (struct vgpu_own){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
+	vgpu_thread.nested++;
+	if (atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0)
+		own->exchanged = VGPU_REAL(cuThreadExchangeStreamCaptureMode)(&own->mode) == CUDA_SUCCESS;
+	if (VGPU_REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context)
+		return true;
+	own->pushed = VGPU_REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
+	return own->pushed;
+}
+
+void vgpu_own_end(struct vgpu_own *own)
+{
+	CUcontext popped;
+
+	if (own->pushed)
+		VGPU_REAL(cuCtxPopCurrent_v2)(&popped);
+	if (own->exchanged)
+		VGPU_REAL(cuThreadExchangeStreamCaptureMode)(&own->mode);
+	vgpu_thread.nested--;
+}
+
+void vgpu_probe(struct vgpu_stream *s)
+{
+	/* Before the record: what the event stands behind is at least this. */
+	uint64_t number = vgpu_stream_submitted(s), old;
+	CUevent event, expected = NULL;
+	struct vgpu_own own;
+
+	if (!vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)))
+		goto out;
+	event = atomic_load_explicit(&s->probe, memory_order_acquire);
+	if (!event) {
+		if (VGPU_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+			goto out;
+		if (!atomic_compare_exchange_strong_explicit(&s->probe, &expected, event, memory_order_acq_rel,
+							     memory_order_acquire)) {
+			VGPU_REAL(cuEventDestroy_v2)(event);
+			event = expected;
+		}
+	}
+	if (VGPU_REAL(cuEventRecord)(event, atomic_load_explicit(&s->handle, memory_order_relaxed)) != CUDA_SUCCESS)
+		goto out;
+	/* After the record, and only upwards: whoever reads the number and then
+	 * asks the event gets the answer for that number or a later one. */
+	old = atomic_load_explicit(&s->probe_covers, memory_order_relaxed);
+	while (old < number && !atomic_compare_exchange_weak_explicit(&s->probe_covers, &old, number, memory_order_release,
+								      memory_order_relaxed))
+		;
+out:
+	vgpu_own_end(&own);
+}
+
+/* Does this answer say that the work is over? An error other than "not ready"
+ * and those of captures means that the stream or its context is dead. */
+static bool over(CUresult r)
+{
+	switch (r) {
+	case CUDA_ERROR_NOT_READY:
+	case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+	case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+	case CUDA_ERROR_STREAM_CAPTURE_MERGE:
+	case CUDA_ERROR_STREAM_CAPTURE_UNMATCHED:
+	case CUDA_ERROR_STREAM_CAPTURE_UNJOINED:
+	case CUDA_ERROR_STREAM_CAPTURE_ISOLATION:
+	case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+	case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
+	case CUDA_ERROR_CAPTURED_EVENT:
+	case CUDA_ERROR_OUT_OF_MEMORY:
+		return false;
+	default:
+		return true;
+	}
+}
+
+/* Asks the driver about one stream; the fence is held exclusively. */
+static void ask(struct vgpu_stream *s)
+{
+	uint64_t number = vgpu_stream_submitted(s);
+	uint64_t covers = atomic_load_explicit(&s->probe_covers, memory_order_acquire);
+	bool orphan = atomic_load_explicit(&s->state, memory_order_acquire) == VGPU_STREAM_ORPHAN;
+	CUevent probe = atomic_load_explicit(&s->probe, memory_order_acquire);
+	CUstream handle = atomic_load_explicit(&s->handle, memory_order_relaxed);
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	unsigned captures;
+	struct vgpu_own own;
+
+	if (!vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed))) {
+		/* The context is gone, and what ran in it. */
+		vgpu_stream_done(s, number);
+		vgpu_own_end(&own);
+		return;
+	}
+	if (probe && covers > atomic_load_explicit(&s->completed, memory_order_relaxed) &&
+	    over(VGPU_REAL(cuEventQuery)(probe)))
+		vgpu_stream_done(s, covers);
+	if (covers == number || !vgpu_stream_busy(s))
+		goto out;
+	if (orphan) {
+		if (!probe || covers < number)
+			vgpu_stream_done(s, number); /* the driver refused the event: dead */
+		goto out;
+	}
+	if (handle == CU_STREAM_PER_THREAD)
+		goto out; /* between submission and its probe */
+	captures = atomic_load_explicit(&vgpu_captures, memory_order_acquire);
+	if (captures > 0) {
+		if (handle == CU_STREAM_LEGACY)
+			goto out;
+		if (VGPU_REAL(cuStreamIsCapturing)(handle, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)
+			goto out;
+	}
+	if (over(VGPU_REAL(cuStreamQuery)(handle)))
+		vgpu_stream_done(s, number);
+out:
+	vgpu_own_end(&own);
+}
+
+static void forget_orphan(struct vgpu_stream *s)
+{
+	CUevent probe = atomic_load_explicit(&s->probe, memory_order_acquire);
+	struct vgpu_own own;
+
+	if (probe) {
+		if (vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)))
+			VGPU_REAL(cuEventDestroy_v2)(probe);
+		vgpu_own_end(&own);
+	}
+	vgpu_stream_recycle(s);
+}
+
+static bool is_orphan(struct vgpu_stream *s)
+{
+	return atomic_load_explicit(&s->state, memory_order_acquire) == VGPU_STREAM_ORPHAN;
+}
+
+static bool poll_one(struct vgpu_stream *s, void *arg)
+{
+	bool *busy = arg;
+
+	if (vgpu_stream_busy(s))
+		ask(s);
+	if (vgpu_stream_busy(s))
+		*busy = true;
+	else if (is_orphan(s))
+		forget_orphan(s);
+	return true;
+}
+
+bool vgpu_poll(void *arg)
+{
+	static bool relaxed; /* the library's thread alone */
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	bool busy = vgpu_streams_lost();
+
+	(void)arg;
+	if (!atomic_load_explicit(&vgpu_active, memory_order_acquire))
+		return vgpu_in_flight(NULL);
+	if (pthread_rwlock_trywrlock(&fence) != 0)
+		return true; /* a context or stream is being destroyed: look again soon */
+	vgpu_thread.nested++;
+	if (!relaxed)
+		relaxed = VGPU_REAL(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS;
+	vgpu_streams_each(poll_one, &busy);
+	vgpu_thread.nested--;
+	pthread_rwlock_unlock(&fence);
+	return busy;
+}
+
+static bool reap_one(struct vgpu_stream *s, void *arg)
+{
+	int *left = arg;
+
+	if (!is_orphan(s))
+		return true;
+	if (vgpu_stream_busy(s))
+		ask(s);
+	if (!vgpu_stream_busy(s))
+		forget_orphan(s);
+	return --*left > 0;
+}
+
+void vgpu_reap(void)
+{
+	int left = 4;
+
+	if (pthread_rwlock_trywrlock(&fence) != 0)
+		return;
+	vgpu_streams_each(reap_one, &left);
+	pthread_rwlock_unlock(&fence);
+}
+
+static bool busy_one(struct vgpu_stream *s, void *arg)
+{
+	struct vgpu_stream **found = arg;
+
+	if (!vgpu_stream_busy(s))
+		return true;
+	*found = s;
+	return false;
+}
+
+bool vgpu_in_flight(void *arg)
+{
+	/* The one seen busy last: most likely it still is. Relaxed: a guess. */
+	static _Atomic(struct vgpu_stream *) hint;
+	struct vgpu_stream *s = atomic_load_explicit(&hint, memory_order_relaxed);
+
+	(void)arg;
+	if (vgpu_streams_lost() || (s && vgpu_stream_busy(s)))
+		return true;
+	s = NULL;
+	vgpu_streams_each(busy_one, &s);
+	if (s)
+		atomic_store_explicit(&hint, s, memory_order_relaxed);
+	return s != NULL;
+}
+
+void vgpu_notify(void)
+{
+	vgpu_gate_complete(); /* asks vgpu_in_flight first */
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of the take-over of libcuda share.
+ *
+ * Each hooked call runs as: vgpu_managed? -> before -> the real function ->
+ * after. Between before and after the thread is "nested": whatever the real
+ * driver calls of our exports on this thread goes straight back to it.
+ */
+#ifndef VGPU_DRIVER_H
+#define VGPU_DRIVER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+#define VGPU_CUDA_ABI_EXPORTS
+#include "cuda_abi.h"
+#pragma GCC visibility pop
+
+#include "gen/names.h"
+#include "../gate/gate.h"
+#include "../gate/wire.h"
+
+/* The real driver, where no search path leads. */
+#define VGPU_REAL_PATH VGPU_DIR "/libcuda.so"
+
+/* ---- the real driver (real.c) ------------------------------------------ */
+
+struct vgpu_name_row {
+	const char *name;
+	unsigned flags;            /* VGPU_NAME_* */
+	int hook;                  /* enum vgpu_hook, or -1 */
+	void *entry;               /* what we export under the name */
+	void *found;               /* a hook's twin, see procaddr.c */
+};
+#define VGPU_NAME_PER_THREAD 1u    /* a NULL stream is the per-thread default stream */
+
+extern const struct vgpu_name_row vgpu_names[VGPU_NAMES];
+
+/* Real addresses, or the lazy part of a trampoline. Defined by the assembler;
+ * written by vgpu_resolve, always with the same value. */
+extern void *vgpu_real[VGPU_NAMES];
+/* Addresses that cuGetProcAddress returned and no exported name has. */
+extern _Atomic(void *) vgpu_found[VGPU_HOOKS];
+
+/* Finds the real address of a name and stores it; never NULL. Thread-safe. */
+void *vgpu_resolve(unsigned name);
+/* As vgpu_resolve, but false for a name that the real driver lacks. */
+bool vgpu_has(unsigned name, void **address);
+bool vgpu_in_real(const void *address);
+bool vgpu_in_ours(const void *address);
+
+/* Relaxed: both values lead to the same function. */
+#define VGPU_REAL(name)  ((__typeof__(&name))__atomic_load_n(&vgpu_real[VGPU_NAME_##name], __ATOMIC_RELAXED))
+/* Acquire: pairs with the release store in procaddr.c. */
+#define VGPU_FOUND(name) ((__typeof__(&name))atomic_load_explicit(&vgpu_found[VGPU_HOOK_##name], memory_order_acquire))
+#define VGPU_CALLER      __builtin_return_address(0)
+
+/* ---- the process (init.c) ---------------------------------------------- */
+
+/* True from the end of the first successful cuInit on; false in a forked child.
+ * Read relaxed on the fast path: a thread that uses CUDA learned in some way
+ * that cuInit returned, and that orders the two. */
+extern atomic_bool vgpu_active;
+
+/* One block of thread-local state; initial-exec, as the fast path reads it. */
+struct vgpu_thread {
+	unsigned nested;           /* inside a real call, or one of our own */
+	uint64_t number;           /* from 1; 0: not yet given */
+	/* The record found last, with its key and version then (streams.c). */
+	struct vgpu_stream *last;
+	uint32_t last_version;
+	CUstream last_handle;
+	CUcontext last_context;
+};
+extern _Thread_local struct vgpu_thread vgpu_thread __attribute__((tls_model("initial-exec")));
+
+/* Does this call come from the application, and is there a gate? */
+static inline bool vgpu_managed(const void *caller)
+{
+	return atomic_load_explicit(&vgpu_active, memory_order_relaxed) && vgpu_thread.nested == 0 && !vgpu_in_real(caller);
+}
+
+uint64_t vgpu_thread_number(void);
+
+CUresult vgpu_init(__typeof__(&cuInit) real, const void *caller, unsigned int flags);
+/* visible.c: the value of CUDA_VISIBLE_DEVICES that shows, of the n bound GPUs,
+ * those that own (the container's value, or NULL) selects. */
+void vgpu_visible(const char *own, const uint8_t (*uuid)[16], int n, char *out, size_t size);
+
+/* ---- streams and what is in flight on them (streams.c) ------------------ */
+
+/* What a NULL stream handle means for a name. */
+enum vgpu_default { VGPU_LEGACY, VGPU_PER_THREAD };
+
+enum vgpu_stream_state { VGPU_STREAM_FREE, VGPU_STREAM_LIVE, VGPU_STREAM_ORPHAN };
+
+/*
+ * A stream that work was submitted to. Records are never freed, but used again;
+ * the two counters go on then, so that a number remembered for the former
+ * stream proves nothing about the next.
+ */
+struct vgpu_stream {
+	/* Work submitted so far: raised by the submitting thread *after* the
+	 * driver took it and before it leaves the gate. */
+	_Alignas(64) _Atomic uint64_t submitted;
+	/* All work up to this number is complete. */
+	_Atomic uint64_t completed;
+	/* An event of ours behind all work up to probe_covers. */
+	_Atomic uint64_t probe_covers;
+	_Atomic(CUevent) probe;
+
+	/* The key. version is odd while it changes. */
+	_Atomic uint32_t version;
+	_Atomic(CUstream) handle;  /* an explicit one, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD */
+	_Atomic(CUcontext) key_context; /* of a default stream; NULL for an explicit one */
+	_Atomic uint64_t thread;   /* of a per-thread stream; else 0 */
+	_Atomic(struct vgpu_stream *) next; /* in its bucket */
+
+	_Atomic(CUcontext) context;
+	_Atomic int state;         /* enum vgpu_stream_state */
+	atomic_bool capturing;     /* a capture began on it */
+};
+
+static inline uint64_t vgpu_stream_submitted(struct vgpu_stream *s)
+{
+	/* Acquire: what is read after it is not older than the number. */
+	return atomic_load_explicit(&s->submitted, memory_order_acquire);
+}
+
+static inline bool vgpu_stream_busy(struct vgpu_stream *s)
+{
+	/* Completed first: it never passes submitted, so that equal numbers
+	 * were equal at the second load. */
+	uint64_t completed = atomic_load_explicit(&s->completed, memory_order_acquire);
+
+	return vgpu_stream_submitted(s) != completed;
+}
+
+/* All work up to number is complete. */
+void vgpu_stream_done(struct vgpu_stream *s, uint64_t number);
+
+/* A handle as the driver's functions without a flavour take it. */
+static inline CUstream vgpu_stream_handle(CUstream stream, enum vgpu_default d)
+{
+	if (stream == NULL)
+		return d == VGPU_PER_THREAD ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
+	return stream;
+}
+
+/* The record of a stream of this thread's point of view; NULL if it has none.
+ * Lock-free. handle is one of vgpu_stream_handle. */
+struct vgpu_stream *vgpu_stream_find(CUstream handle);
+/* As find, and makes the record if there is none; NULL only without memory. */
+struct vgpu_stream *vgpu_stream_get(CUstream handle);
+/* The stream was destroyed: forgets its key; work in flight stays watched. */
+void vgpu_stream_destroyed(struct vgpu_stream *s);
+/* The context was destroyed, and all work in it with it. */
+void vgpu_streams_drop_context(CUcontext context);
+/* Calls visit for each record in use until it returns false. Lock-free. */
+void vgpu_streams_each(bool (*visit)(struct vgpu_stream *s, void *arg), void *arg);
+/* Puts a complete orphan back; the caller holds the fence exclusively. */
+void vgpu_stream_recycle(struct vgpu_stream *s);
+/* There is work of which no record could be made, for ever. */
+bool vgpu_streams_lost(void);
+void vgpu_streams_thread_key(void);
+
+/* ---- completion (complete.c) -------------------------------------------- */
+
+/* Around driver calls of our own on an application's thread: nested, in a
+ * capture mode that disturbs no capture, in the given context. */
+struct vgpu_own {
+	bool pushed, exchanged;
+	CUstreamCaptureMode mode;
+};
+bool vgpu_own_begin(struct vgpu_own *own, CUcontext context);
+void vgpu_own_end(struct vgpu_own *own);
+
+/* Records the stream's probe behind all that was submitted so far. The stream
+ * must not be capturing; the thread is one that may name it. */
+void vgpu_probe(struct vgpu_stream *s);
+
+/* The fence between the library's thread (exclusive, never waits) and calls
+ * that take away what it looks at (shared: they do not wait for each other). */
+void vgpu_fence_share(void);
+void vgpu_fence_release(void);
+
+bool vgpu_in_flight(void *arg);
+bool vgpu_poll(void *arg);
+/* A few finished orphans are put back; for slow paths. */
+void vgpu_reap(void);
+/* Something was seen complete: ends the turn if nothing else is in flight. */
+void vgpu_notify(void);
+
+/* ---- captures (capture.c) ------------------------------------------------ */
+
+/* Captures that are open in this process. */
+extern _Atomic unsigned vgpu_captures;
+/* Is a call on this stream recorded instead of run (or about to fail)? */
+bool vgpu_is_captured(CUstream handle);
+void vgpu_capture_over(struct vgpu_stream *s);
+
+/* ---- before and after each hooked call ----------------------------------- */
+
+struct vgpu_mark {
+	struct vgpu_stream *stream;
+	uint64_t number;
+};
+struct vgpu_call {
+	CUstream handle;
+	struct vgpu_stream *stream;
+	uint64_t number;           /* submitted, before the call */
+	uint64_t version;          /* of an event's entry */
+	CUcontext context;
+	bool gated;
+	bool waits;                /* the call returns after its work */
+	bool fenced;
+	/* Of a whole context: what each busy stream had, before the call. */
+	unsigned n, room;
+	struct vgpu_mark *marks;
+};
+
+static inline void vgpu_nested_begin(struct vgpu_call *call)
+{
+	(void)call;
+	vgpu_thread.nested++;
+}
+
+static inline void vgpu_nested_end(void)
+{
+	vgpu_thread.nested--;
+}
+
+/* work.c */
+void vgpu_work_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d);
+void vgpu_work_waits(struct vgpu_call *call);
+void vgpu_work_end(struct vgpu_call *call, CUresult r);
+void vgpu_launch_ex_begin(struct vgpu_call *call, const CUlaunchConfig *config, enum vgpu_default d);
+void vgpu_launch_multi_begin(struct vgpu_call *call);
+void vgpu_launch_multi_end(struct vgpu_call *call, CUresult r, CUDA_LAUNCH_PARAMS *list, unsigned int n);
+
+/* sync.c */
+void vgpu_sync_stream_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d);
+void vgpu_sync_end(struct vgpu_call *call, CUresult r);
+void vgpu_sync_event_begin(struct vgpu_call *call, CUevent event);
+void vgpu_sync_event_end(struct vgpu_call *call, CUresult r, CUevent event);
+void vgpu_sync_context_begin(struct vgpu_call *call, CUcontext context);
+void vgpu_sync_context_end(struct vgpu_call *call, CUresult r);
+
+/* events.c */
+void vgpu_event_record_begin(struct vgpu_call *call, CUevent event, CUstream stream, enum vgpu_default d);
+void vgpu_event_record_end(struct vgpu_call *call, CUresult r, CUevent event);
+void vgpu_event_elsewhere_begin(struct vgpu_call *call, CUevent event);
+void vgpu_event_elsewhere_end(struct vgpu_call *call);
+void vgpu_event_destroy_begin(struct vgpu_call *call, CUevent event);
+void vgpu_event_shared_begin(struct vgpu_call *call, CUevent event);
+void vgpu_event_opened_end(struct vgpu_call *call, CUresult r, CUevent *event);
+void vgpu_event_in_node_begin(struct vgpu_call *call, const CUgraphNodeParams *params);
+void vgpu_event_share(CUevent event);
+/* What the event stands behind; false if that is not known. */
+bool vgpu_event_read(CUevent event, struct vgpu_mark *mark, uint64_t *version);
+
+/* capture.c */
+void vgpu_capture_begin_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d);
+void vgpu_capture_begin_end(struct vgpu_call *call, CUresult r);
+void vgpu_capture_end_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d);
+void vgpu_capture_end_end(struct vgpu_call *call, CUresult r);
+void vgpu_stream_wait_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d);
+void vgpu_stream_wait_end(struct vgpu_call *call);
+
+/* contexts.c */
+void vgpu_stream_destroy_begin(struct vgpu_call *call, CUstream stream);
+void vgpu_stream_destroy_end(struct vgpu_call *call, CUresult r);
+void vgpu_context_destroy_begin(struct vgpu_call *call, CUcontext context);
+void vgpu_context_destroy_end(struct vgpu_call *call, CUresult r);
+void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green);
+void vgpu_primary_retain_end(struct vgpu_call *call, CUresult r, CUcontext *context, CUdevice device);
+void vgpu_primary_begin(struct vgpu_call *call, CUdevice device);
+void vgpu_primary_release_end(struct vgpu_call *call, CUresult r, CUdevice device);
+
+/* procaddr.c */
+CUresult vgpu_cuGetProcAddress(__typeof__(&cuGetProcAddress) real, const void *caller, const char *symbol, void **pfn,
+			       int version, cuuint64_t flags);
+CUresult vgpu_cuGetProcAddress_v2(__typeof__(&cuGetProcAddress_v2) real, const void *caller, const char *symbol, void **pfn,
+				  int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status);
+CUresult vgpu_cuGetProcAddress_v2_ptsz(__typeof__(&cuGetProcAddress_v2_ptsz) real, const void *caller, const char *symbol,
+				       void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status);
+/* Tells vgpud what was counted before there was a gate. */
+void vgpu_procaddr_report(void);
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuInit: where a process becomes a client. Nothing of ours runs before it, and
+ * a process that never calls it opens no socket and starts no thread.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+
+atomic_bool vgpu_active;
+_Thread_local struct vgpu_thread vgpu_thread __attribute__((tls_model("initial-exec")));
+
+/* Written under the lock, and by the child of a fork. */
+static struct {
+	pthread_mutex_t lock;
+	bool prepared;             /* fork and exit handlers stand */
+	bool started;              /* there is a gate */
+	bool refused;              /* there will be none */
+	bool initialised;          /* the real cuInit succeeded */
+	bool said;
+	bool child;                /* of a process that called cuInit before it forked */
+} init = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static void in_child(void)
+{
+	atomic_store_explicit(&vgpu_active, false, memory_order_relaxed);
+	init.child = true;
+	pthread_mutex_init(&init.lock, NULL);
+}
+
+static void at_exit(void)
+{
+	if (!init.child)
+		vgpu_gate_stop();
+}
+
+static CUresult refuse(const struct vgpu_gate_error *err)
+{
+	if (!init.said)
+		fprintf(stderr, "vgpu: this process gets no GPU: %s\n", err->text);
+	init.said = true;
+	return err->code == VGPU_ERR_NO_GPU ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_SYSTEM_NOT_READY;
+}
+
+/* The real cuInit, with the bound GPUs as the only visible ones. Ordinals are
+ * then the driver's own, and nothing needs to be translated. */
+static CUresult init_with(__typeof__(&cuInit) real, unsigned int flags, const uint8_t (*uuid)[16], int n)
+{
+	static const char variable[] = "CUDA_VISIBLE_DEVICES";
+	const char *own = getenv(variable);
+	char *saved = own ? strdup(own) : NULL;
+	char value[VGPU_UUIDS * 42 + 1];
+	CUresult r;
+
+	if (own && !saved)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	vgpu_visible(saved, uuid, n, value, sizeof(value));
+	if (setenv(variable, value, 1) != 0) {
+		free(saved);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	vgpu_thread.nested++;
+	r = real(flags);
+	vgpu_thread.nested--;
+	if (saved)
+		setenv(variable, saved, 1);
+	else
+		unsetenv(variable);
+	free(saved);
+	return r;
+}
+
+static CUresult first_init(__typeof__(&cuInit) real, unsigned int flags)
+{
+	static const struct vgpu_gate_ops ops = { .in_flight = vgpu_in_flight, .poll = vgpu_poll };
+	struct vgpu_gate_error err = { 0 };
+	uint8_t uuid[VGPU_UUIDS][16];
+	CUresult r;
+	int n;
+
+	if (init.refused)
+		return CUDA_ERROR_SYSTEM_NOT_READY;
+	if (!init.prepared) {
+		if (pthread_atfork(NULL, NULL, in_child) != 0)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		vgpu_streams_thread_key();
+		init.prepared = true;
+	}
+	if (!init.started) {
+		if (vgpu_gate_start(VGPU_DIR, &ops, &err) != 0) {
+			init.refused = true;
+			return refuse(&err);
+		}
+		init.started = true;
+	}
+	n = vgpu_gate_bind(uuid, VGPU_UUIDS, &err);
+	if (n < 0)
+		r = refuse(&err); /* a later cuInit asks again */
+	else
+		r = init_with(real, flags, uuid, n);
+	/* After the real cuInit: exit handlers run in the opposite order, so the
+	 * library's thread has ended before the driver is torn down. */
+	if (r == CUDA_SUCCESS) {
+		if (atexit(at_exit) != 0)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		init.initialised = true;
+		atomic_store_explicit(&vgpu_active, true, memory_order_release);
+		vgpu_procaddr_report();
+	}
+	return r;
+}
+
+CUresult vgpu_init(__typeof__(&cuInit) real, const void *caller, unsigned int flags)
+{
+	CUresult r;
+
+	if (vgpu_thread.nested > 0 || vgpu_in_real(caller))
+		return real(flags);
+	/* A forked child has no gate. The real driver refuses to work there, if
+	 * it worked in the parent; if it did not, nothing else would keep the
+	 * child from the whole GPU. */
+	if (init.child)
+		return init.initialised ? real(flags) : CUDA_ERROR_SYSTEM_NOT_READY;
+	pthread_mutex_lock(&init.lock);
+	r = init.initialised ? real(flags) : first_init(real, flags);
+	pthread_mutex_unlock(&init.lock);
+	return r;
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// A hook is what stands around the call of the real function. In before and
+// after, $0, $1 ... are the parameters, $s the stream (or NULL), $d what a NULL
+// stream means for this name, and r the result.
+type hook struct {
+	// names that it applies to: base names, or a full name where versions differ.
+	pattern       *regexp.Regexp
+	before, after string
+	// whole replaces the generated body: a C function that gets the real
+	// function, the caller's address and the parameters.
+	whole string
+}
+
+func around(pattern, before, after string) hook {
+	return hook{pattern: regexp.MustCompile("^(?:" + pattern + ")$"), before: before, after: after}
+}
+
+func whole(pattern, function string) hook {
+	return hook{pattern: regexp.MustCompile("^(?:" + pattern + ")$"), whole: function}
+}
+
+const workEnd = "vgpu_work_end(&call, r);"
+
+// special hooks, first match wins; a row of class work that none of them takes
+// gets workHook.
+var special = []hook{
+	whole("cuInit", "vgpu_init"),
+	whole("cuGetProcAddress(?:_v2|_v2_ptsz)?", ""), // the name itself picks the function
+
+	// Work whose stream is not a parameter.
+	around("cuLaunchKernelEx", "vgpu_launch_ex_begin(&call, $0, $d);", workEnd),
+	around("cuLaunchCooperativeKernelMultiDevice", "vgpu_launch_multi_begin(&call);", "vgpu_launch_multi_end(&call, r, $0, $1);"),
+	// Copies to the host that have happened once the call returns.
+	around("cuMemcpyDtoH|cuMemcpyAtoH", "vgpu_work_begin(&call, NULL, $d);\n\tvgpu_work_waits(&call);", workEnd),
+	around("cuMemcpy2D|cuMemcpy2DUnaligned|cuMemcpy3D",
+		"vgpu_work_begin(&call, NULL, $d);\n\tif ($0 && $0->dstMemoryType == CU_MEMORYTYPE_HOST)\n\t\tvgpu_work_waits(&call);", workEnd),
+
+	// Calls that, once they returned, prove something complete.
+	around("cuStreamSynchronize|cuStreamQuery", "vgpu_sync_stream_begin(&call, $0, $d);", "vgpu_sync_end(&call, r);"),
+	around("cuEventSynchronize|cuEventQuery", "vgpu_sync_event_begin(&call, $0);", "vgpu_sync_event_end(&call, r, $0);"),
+	around("cuCtxSynchronize", "vgpu_sync_context_begin(&call, NULL);", "vgpu_sync_context_end(&call, r);"),
+	around("cuCtxSynchronize_v2", "vgpu_sync_context_begin(&call, $0);", "vgpu_sync_context_end(&call, r);"),
+
+	// Events: what a stream had submitted when one was recorded.
+	around("cuEventRecord|cuEventRecordWithFlags", "vgpu_event_record_begin(&call, $0, $1, $d);", "vgpu_event_record_end(&call, r, $0);"),
+	around("cuCtxRecordEvent|cuGreenCtxRecordEvent", "vgpu_event_elsewhere_begin(&call, $1);", "vgpu_event_elsewhere_end(&call);"),
+	around("cuEventDestroy", "vgpu_event_destroy_begin(&call, $0);", "vgpu_event_elsewhere_end(&call);"),
+	// ... and events that may be recorded where no hook sees it.
+	around("cuIpcGetEventHandle", "vgpu_event_shared_begin(&call, $1);", "vgpu_event_elsewhere_end(&call);"),
+	around("cuIpcOpenEventHandle", "vgpu_nested_begin(&call);", "vgpu_event_opened_end(&call, r, $0);"),
+	around("cuGraphAddEventRecordNode", "vgpu_event_shared_begin(&call, $4);", "vgpu_event_elsewhere_end(&call);"),
+	around("cuGraphEventRecordNodeSetEvent", "vgpu_event_shared_begin(&call, $1);", "vgpu_event_elsewhere_end(&call);"),
+	around("cuGraphExecEventRecordNodeSetEvent", "vgpu_event_shared_begin(&call, $2);", "vgpu_event_elsewhere_end(&call);"),
+	around("cuGraphAddNode(?:_v[0-9]+)?|cuGraphNodeSetParams(?:_v[0-9]+)?|cuGraphExecNodeSetParams(?:_v[0-9]+)?",
+		"vgpu_event_in_node_begin(&call, $last);", "vgpu_event_elsewhere_end(&call);"),
+
+	// Streams, captures and contexts: what the library's thread must not touch.
+	around("cuStreamDestroy", "vgpu_stream_destroy_begin(&call, $0);", "vgpu_stream_destroy_end(&call, r);"),
+	around("cuStreamWaitEvent", "vgpu_stream_wait_begin(&call, $0, $d);", "vgpu_stream_wait_end(&call);"),
+	around("cuStreamBeginCapture.*|cuStreamBeginRecapture.*", "vgpu_capture_begin_begin(&call, $0, $d);", "vgpu_capture_begin_end(&call, r);"),
+	around("cuStreamEndCapture.*", "vgpu_capture_end_begin(&call, $0, $d);", "vgpu_capture_end_end(&call, r);"),
+	around("cuCtxDestroy|cuCtxDetach", "vgpu_context_destroy_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
+	around("cuGreenCtxDestroy", "vgpu_green_destroy_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
+	around("cuDevicePrimaryCtxRetain", "vgpu_nested_begin(&call);", "vgpu_primary_retain_end(&call, r, $0, $1);"),
+	around("cuDevicePrimaryCtxRelease", "vgpu_primary_begin(&call, $0);", "vgpu_primary_release_end(&call, r, $0);"),
+	around("cuDevicePrimaryCtxReset", "vgpu_primary_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
+}
+
+var workHook = around(".*", "vgpu_work_begin(&call, $s, $d);", workEnd)
+
+// hookOf returns the hook of a row, or nil when the row passes straight through.
+// The name without its flavour is tried before the base name, so that versions
+// with other parameters can have hooks of their own.
+func hookOf(r Row) *hook {
+	if !r.known() {
+		return nil
+	}
+	full := flavourSuffix.ReplaceAllString(r.Name, "")
+	for _, name := range []string{r.Name, full, r.Base} {
+		for i := range special {
+			if special[i].pattern.MatchString(name) && (name != r.Base || name == full || !hasOwn(full)) {
+				return &special[i]
+			}
+		}
+	}
+	if r.Class == "work" {
+		return &workHook
+	}
+	return nil
+}
+
+func hasOwn(full string) bool {
+	for i := range special {
+		if special[i].pattern.MatchString(full) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *hook) expand(text string, r Row) string {
+	args := r.argNames()
+	var pairs []string
+	for i := len(args) - 1; i >= 0; i-- {
+		pairs = append(pairs, fmt.Sprintf("$%d", i), args[i])
+	}
+	stream := "NULL"
+	if r.Stream >= 0 {
+		stream = args[r.Stream]
+	}
+	d := "VGPU_LEGACY"
+	if r.Flavour != "" {
+		d = "VGPU_PER_THREAD"
+	}
+	if len(args) > 0 {
+		pairs = append(pairs, "$last", args[len(args)-1])
+	}
+	pairs = append(pairs, "$s", stream, "$d", d)
+	return strings.NewReplacer(pairs...).Replace(text)
+}

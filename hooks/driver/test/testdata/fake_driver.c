@@ -1,0 +1,664 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A tiny stand-in for the real libcuda, for the odd cases: work that completes
+ * when the test says so, and traps that a wrong call of the library falls into
+ * (a query of a destroyed or capturing stream, of the legacy stream beside a
+ * capture, from a thread that is not RELAXED).
+ *
+ * Built in variants:
+ *   -DEXTRA       exports names that no header knows
+ *   -DHIDDEN      cuGetProcAddress answers with addresses that nothing exports
+ *   -DOLD         lacks cuLaunchKernelEx
+ *   -Bsymbolic    (or not): its own calls of exported names stay inside
+ * The functions fake_* are the test's side.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define VGPU_CUDA_ABI_EXPORTS
+#include "../../cuda_abi.h"
+
+struct CUstream_st {
+	int alive;
+	CUcontext ctx;
+	unsigned long submitted, done;
+	int capturing;             /* 1, or 2 once invalidated */
+	int origin;
+	struct CUstream_st *next;
+};
+
+struct CUctx_st {
+	int alive;
+	struct CUstream_st legacy;
+	struct CUstream_st *per_thread[64];
+};
+
+struct CUevent_st {
+	int alive;
+	CUstream stream;
+	unsigned long number;
+	int captured;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static CUstream streams;
+static int held, captures, violations, launches, captured, events_alive, retains, sticky, queries;
+static int no_witness, *flight = &no_witness; /* in flight, also for the test's eyes */
+static pid_t owner;
+static char visible[1024] = "(not initialised)";
+static struct CUctx_st primary;
+static _Thread_local CUcontext stack[16];
+static _Thread_local int depth, thread_slot;
+static _Thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+void fake_hold(int on);
+void fake_sticky(int error);
+void fake_step(void);
+int fake_queries(void);
+int fake_violations(void);
+int fake_launches(void);
+int fake_captured(void);
+int fake_events(void);
+const char *fake_visible(void);
+
+#define READY if (owner != getpid()) return CUDA_ERROR_NOT_INITIALIZED
+
+static void violation(const char *what)
+{
+	fprintf(stderr, "fake driver: %s\n", what);
+	violations++;
+}
+
+void fake_hold(int on)
+{
+	pthread_mutex_lock(&lock);
+	held = on;
+	if (!on) {
+		for (CUstream s = streams; s; s = s->next)
+			s->done = s->submitted;
+		__atomic_store_n(flight, 0, __ATOMIC_SEQ_CST);
+		pthread_cond_broadcast(&changed);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* One piece of work of each stream completes. */
+void fake_step(void)
+{
+	pthread_mutex_lock(&lock);
+	for (CUstream s = streams; s; s = s->next) {
+		if (s->done < s->submitted) {
+			s->done++;
+			__atomic_sub_fetch(flight, 1, __ATOMIC_SEQ_CST);
+		}
+	}
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+int fake_queries(void)
+{
+	int n;
+
+	pthread_mutex_lock(&lock);
+	n = queries;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+void fake_sticky(int error) { sticky = error; }
+int fake_violations(void) { return violations; }
+int fake_launches(void) { return launches; }
+int fake_captured(void) { return captured; }
+int fake_events(void) { return events_alive; }
+const char *fake_visible(void) { return visible; }
+
+static CUstream add_stream(CUstream s, CUcontext ctx)
+{
+	s->alive = 1;
+	s->ctx = ctx;
+	s->next = streams;
+	streams = s;
+	return s;
+}
+
+/* Under the lock. */
+static CUstream stream_of(CUstream s, int per_thread)
+{
+	static int slots;
+	CUcontext ctx = depth ? stack[depth - 1] : NULL;
+
+	if (s == CU_STREAM_PER_THREAD || (s == NULL && per_thread)) {
+		if (!ctx)
+			return NULL;
+		if (!thread_slot)
+			thread_slot = ++slots;
+		if (!ctx->per_thread[thread_slot])
+			ctx->per_thread[thread_slot] = add_stream(calloc(1, sizeof(*s)), ctx);
+		return ctx->per_thread[thread_slot];
+	}
+	if (s == NULL || s == CU_STREAM_LEGACY)
+		return ctx ? &ctx->legacy : NULL;
+	if (!s->alive) {
+		fprintf(stderr, "fake driver: a destroyed stream was used\n");
+		abort();
+	}
+	return s;
+}
+
+static CUresult submit(CUstream stream, int per_thread)
+{
+	CUstream s;
+	CUresult r = CUDA_SUCCESS;
+
+	READY;
+	pthread_mutex_lock(&lock);
+	s = stream_of(stream, per_thread);
+	if (!s) {
+		r = CUDA_ERROR_INVALID_CONTEXT;
+	} else if (sticky) {
+		r = sticky;
+	} else if (s->capturing) {
+		captured++;
+	} else {
+		launches++;
+		s->submitted++;
+		if (held)
+			__atomic_add_fetch(flight, 1, __ATOMIC_SEQ_CST);
+		else
+			s->done = s->submitted;
+	}
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+static CUresult wait_for(CUstream stream, int per_thread)
+{
+	CUstream s;
+
+	READY;
+	pthread_mutex_lock(&lock);
+	s = stream_of(stream, per_thread);
+	while (s && s->done != s->submitted)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+	return s ? sticky : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static void check_query(CUstream s)
+{
+	char name[16] = "";
+
+	queries++;
+	pthread_getname_np(pthread_self(), name, sizeof(name));
+	if (captures && mode != CU_STREAM_CAPTURE_MODE_RELAXED && strcmp(name, "vgpu") == 0)
+		violation("a query from a thread that is not RELAXED, beside a capture");
+	if (s && s->capturing) {
+		violation("a query of a capturing stream");
+		s->capturing = 2;
+	}
+	if (s && captures && s->ctx && s == &s->ctx->legacy)
+		violation("a query of the legacy stream beside a capture");
+}
+
+static CUresult query(CUstream stream, int per_thread)
+{
+	CUstream s;
+	CUresult r;
+
+	READY;
+	pthread_mutex_lock(&lock);
+	s = stream_of(stream, per_thread);
+	check_query(s);
+	r = !s ? CUDA_ERROR_INVALID_CONTEXT : s->done == s->submitted ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	if (sticky)
+		r = sticky;
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+CUresult cuInit(unsigned int flags)
+{
+	const char *v = getenv("CUDA_VISIBLE_DEVICES");
+
+	(void)flags;
+	if (owner && owner != getpid())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	snprintf(visible, sizeof(visible), "%s", v ? v : "(unset)");
+	if (v && !*v)
+		return CUDA_ERROR_NO_DEVICE;
+	if (!owner) {
+		int fd = open("/.vgpu/flight", O_RDWR);
+		void *p = fd < 0 ? MAP_FAILED : mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+		if (p != MAP_FAILED)
+			flight = p;
+	}
+	owner = getpid();
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDriverGetVersion(int *version)
+{
+	*version = 13000;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *d, int ordinal)
+{
+	READY;
+	*d = ordinal;
+	return CUDA_SUCCESS;
+}
+
+/* Nine integers and a float: for the trampoline's first call. */
+CUresult cuParamSetf(CUfunction f, int offset, float value)
+{
+	return f == (CUfunction)0x1234 && offset == 7 && value == 2.5f ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *ctx)
+{
+	READY;
+	*ctx = depth ? stack[depth - 1] : NULL;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	READY;
+	if (!ctx || !ctx->alive)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	stack[depth++] = ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *ctx)
+{
+	READY;
+	*ctx = stack[--depth];
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext ctx)
+{
+	READY;
+	depth = 0;
+	if (ctx)
+		stack[depth++] = ctx;
+	return CUDA_SUCCESS;
+}
+
+static void begin_context(CUcontext c)
+{
+	pthread_mutex_lock(&lock);
+	memset(c, 0, sizeof(*c));
+	c->alive = 1;
+	add_stream(&c->legacy, c);
+	pthread_mutex_unlock(&lock);
+}
+
+CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
+{
+	READY;
+	(void)flags;
+	(void)dev;
+	*ctx = calloc(1, sizeof(**ctx));
+	begin_context(*ctx);
+	stack[depth++] = *ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDestroy_v2(CUcontext ctx)
+{
+	READY;
+	ctx->alive = 0;
+	ctx->legacy.alive = 0;
+	if (depth && stack[depth - 1] == ctx)
+		depth--;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
+{
+	READY;
+	(void)dev;
+	if (retains++ == 0)
+		begin_context(&primary);
+	*ctx = &primary;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	READY;
+	(void)dev;
+	if (--retains == 0)
+		primary.alive = 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+	READY;
+	(void)dev;
+	*flags = 0;
+	*active = retains > 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream *s, unsigned int flags)
+{
+	READY;
+	(void)flags;
+	pthread_mutex_lock(&lock);
+	*s = add_stream(calloc(1, sizeof(**s)), depth ? stack[depth - 1] : NULL);
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamDestroy_v2(CUstream s)
+{
+	READY;
+	pthread_mutex_lock(&lock);
+	if (s->capturing && s->origin)
+		captures--;
+	s->alive = 0;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream s, CUcontext *ctx)
+{
+	READY;
+	*ctx = s->ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamQuery(CUstream s) { return query(s, 0); }
+CUresult cuStreamQuery_ptsz(CUstream s) { return query(s, 1); }
+CUresult cuStreamSynchronize(CUstream s) { return wait_for(s, 0); }
+CUresult cuStreamSynchronize_ptsz(CUstream s) { return wait_for(s, 1); }
+
+CUresult cuCtxSynchronize(void)
+{
+	CUcontext ctx = depth ? stack[depth - 1] : NULL;
+	int busy = 1;
+
+	READY;
+	pthread_mutex_lock(&lock);
+	while (busy) {
+		busy = 0;
+		for (CUstream s = streams; s; s = s->next)
+			busy |= s->ctx == ctx && s->done != s->submitted;
+		if (busy)
+			pthread_cond_wait(&changed, &lock);
+	}
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent *e, unsigned int flags)
+{
+	READY;
+	(void)flags;
+	*e = calloc(1, sizeof(**e));
+	(*e)->alive = 1;
+	__atomic_add_fetch(&events_alive, 1, __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent e)
+{
+	READY;
+	e->alive = 0;
+	__atomic_sub_fetch(&events_alive, 1, __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
+}
+
+static CUresult record(CUevent e, CUstream stream, int per_thread)
+{
+	CUstream s;
+
+	READY;
+	pthread_mutex_lock(&lock);
+	s = stream_of(stream, per_thread);
+	if (s) {
+		e->stream = s;
+		e->number = s->submitted;
+		e->captured = s->capturing;
+	}
+	pthread_mutex_unlock(&lock);
+	return s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuEventRecord(CUevent e, CUstream s) { return record(e, s, 0); }
+CUresult cuEventRecord_ptsz(CUevent e, CUstream s) { return record(e, s, 1); }
+
+CUresult cuEventQuery(CUevent e)
+{
+	CUresult r;
+
+	READY;
+	pthread_mutex_lock(&lock);
+	if (!e->alive) {
+		fprintf(stderr, "fake driver: a destroyed event was used\n");
+		abort();
+	}
+	check_query(NULL);
+	r = e->captured ? CUDA_ERROR_CAPTURED_EVENT :
+	    !e->stream || e->stream->done >= e->number ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	if (sticky)
+		r = sticky;
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+CUresult cuEventSynchronize(CUevent e)
+{
+	READY;
+	pthread_mutex_lock(&lock);
+	while (e->stream && e->stream->done < e->number)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent e, unsigned int flags)
+{
+	CUstream s;
+
+	READY;
+	(void)flags;
+	pthread_mutex_lock(&lock);
+	s = stream_of(stream, 0);
+	if (s && e->captured)
+		s->capturing = 1; /* joins the capture */
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
+{
+	READY;
+	(void)m;
+	if (s == NULL || s == CU_STREAM_LEGACY)
+		return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	pthread_mutex_lock(&lock);
+	s = stream_of(s, 0);
+	s->capturing = s->origin = 1;
+	captures++;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
+{
+	int was;
+
+	READY;
+	pthread_mutex_lock(&lock);
+	s = stream_of(s, 0);
+	was = s->capturing;
+	if (s->origin) {
+		s->origin = 0;
+		captures--;
+		for (CUstream x = streams; x; x = x->next)
+			x->capturing = 0;
+	}
+	pthread_mutex_unlock(&lock);
+	*graph = (CUgraph)0x77;
+	return was == 1 ? CUDA_SUCCESS : was == 2 ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_ILLEGAL_STATE;
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+	CUstream s;
+
+	READY;
+	pthread_mutex_lock(&lock);
+	s = stream_of(stream, 0);
+	*status = s && s->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *m)
+{
+	CUstreamCaptureMode old = mode;
+
+	READY;
+	mode = *m;
+	*m = old;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
+			unsigned int bz, unsigned int shared, CUstream s, void **params, void **extra)
+{
+	CUcontext ctx;
+
+	(void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)params;
+	if (extra && extra != (void **)0xe)
+		return CUDA_ERROR_INVALID_VALUE; /* the last stack argument arrives */
+	cuCtxGetCurrent(&ctx); /* a call of an exported name */
+	return submit(s, 0);
+}
+
+CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
+			     unsigned int bz, unsigned int shared, CUstream s, void **params, void **extra)
+{
+	(void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)params, (void)extra;
+	return submit(s, 1);
+}
+
+#ifndef OLD
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)
+{
+	(void)f, (void)params, (void)extra;
+	return submit(config->hStream, 0);
+}
+#endif
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n)
+{
+	(void)to, (void)from, (void)n;
+	return submit(NULL, 0);
+}
+
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n)
+{
+	CUresult r = submit(NULL, 0);
+
+	(void)to, (void)from, (void)n;
+	return r ? r : wait_for(NULL, 0);
+}
+
+CUresult cuGraphLaunch(CUgraphExec g, CUstream s)
+{
+	(void)g;
+	return submit(s, 0);
+}
+
+/* Setup that copies, by a call of an exported name. */
+CUresult cuModuleLoadData(CUmodule *m, const void *image)
+{
+	*m = (CUmodule)0x99;
+	return cuMemcpyHtoD_v2(0, image, 1);
+}
+
+CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph g, const CUgraphNode *d, size_t n, CUevent e)
+{
+	(void)node, (void)g, (void)d, (void)n, (void)e;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+#ifdef EXTRA
+CUresult cuBrandNew(int x);
+CUresult cuBrandNew(int x)
+{
+	return x + 1000;
+}
+#endif
+
+static CUresult hidden_launch(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by,
+			      unsigned int bz, unsigned int shared, CUstream s, void **params, void **extra)
+{
+	(void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)params, (void)extra;
+	return submit(s, 0);
+}
+
+static CUresult hidden_other(void)
+{
+	return 4321;
+}
+
+static void *address_of(const char *symbol, cuuint64_t flags)
+{
+	int per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+
+#ifdef HIDDEN
+	if (strcmp(symbol, "cuLaunchKernel") == 0)
+		return (void *)hidden_launch;
+#endif
+	(void)hidden_launch;
+	if (strcmp(symbol, "cuSomethingNew") == 0 || strcmp(symbol, "cuLaunchSomethingNew") == 0)
+		return (void *)hidden_other;
+	if (strcmp(symbol, "cuLaunchKernelRenamed") == 0)
+		return (void *)cuLaunchKernel;
+	if (strcmp(symbol, "cuLaunchKernel") == 0)
+		return per_thread ? (void *)cuLaunchKernel_ptsz : (void *)cuLaunchKernel;
+	if (strcmp(symbol, "cuMemcpyHtoD") == 0)
+		return (void *)cuMemcpyHtoD_v2;
+	if (strcmp(symbol, "cuInit") == 0)
+		return (void *)cuInit;
+	if (strcmp(symbol, "cuStreamQuery") == 0)
+		return (void *)cuStreamQuery;
+	if (strcmp(symbol, "cuDeviceGet") == 0)
+		return (void *)cuDeviceGet;
+	if (strcmp(symbol, "cuGetProcAddress") == 0)
+		return (void *)cuGetProcAddress_v2;
+	return NULL;
+}
+
+CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+	if (version > 13000)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pfn = address_of(symbol, flags);
+	if (status)
+		*status = *pfn ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGetProcAddress(const char *symbol, void **pfn, int version, cuuint64_t flags)
+{
+	return cuGetProcAddress_v2(symbol, pfn, version, flags, NULL);
+}

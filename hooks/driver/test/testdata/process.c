@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuInit, fork and exit. */
+#include "test.h"
+
+static void inert(void)
+{
+}
+
+static void visible(void)
+{
+	const char *v;
+	CUresult r = cuInit(0);
+
+	v = getenv("CUDA_VISIBLE_DEVICES");
+	say("%d driver: %s", (int)r, FAKE_VISIBLE());
+	say("process: %s", v ? v : "(unset)");
+}
+
+static void result(void)
+{
+	say("%d", (int)cuInit(0));
+}
+
+static void before_init(void)
+{
+	int version = 0;
+
+	CHECK(launch(NULL) == CUDA_ERROR_NOT_INITIALIZED);
+	OK(cuDriverGetVersion(&version));
+	CHECK(version == 13000);
+	OK(cuParamSetf((CUfunction)0x1234, 7, 2.5f));
+	CHECK(cuDeviceGetCount(&version) == CUDA_ERROR_NOT_SUPPORTED); /* the fake driver lacks it */
+	say("passed");
+}
+
+static void twice(void)
+{
+	OK(cuInit(0));
+	OK(cuInit(0));
+	say("ready");
+	await();
+}
+
+/* Forked before any call: each is a client of its own. */
+static void fork_first(void)
+{
+	CUcontext context;
+	int status;
+	pid_t pid = fork();
+
+	CHECK(pid >= 0);
+	OK(cuInit(0));
+	OK(cuCtxCreate_v2(&context, 0, 0));
+	OK(launch(NULL));
+	OK(cuStreamSynchronize(NULL));
+	if (pid == 0)
+		exit(0);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	say("both");
+	await();
+}
+
+static void fork_after(void)
+{
+	CUcontext context;
+	CUstream s;
+	int status;
+	pid_t pid;
+
+	OK(cuInit(0));
+	OK(cuCtxCreate_v2(&context, 0, 0));
+	OK(cuStreamCreate(&s, 0));
+	FAKE_HOLD(1);
+	OK(launch(s));
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		/* The driver itself refuses, and nothing of ours stands before. */
+		CHECK(cuInit(0) == CUDA_ERROR_NOT_INITIALIZED);
+		CHECK(launch(s) == CUDA_ERROR_NOT_INITIALIZED);
+		CHECK(cuStreamSynchronize(s) == CUDA_ERROR_NOT_INITIALIZED);
+		exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	FAKE_HOLD(0);
+	OK(cuStreamSynchronize(s));
+	OK(launch(s));
+	OK(cuStreamSynchronize(s));
+	say("parent works");
+	await();
+}
+
+/* A refused process can not get the GPU by forking. */
+static void fork_refused(void)
+{
+	int status;
+	pid_t pid;
+
+	CHECK(cuInit(0) != CUDA_SUCCESS);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(cuInit(0) == CUDA_ERROR_SYSTEM_NOT_READY);
+		exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	say("refused");
+}
+
+static const struct test tests[] = {
+	{ "inert", inert },
+	{ "visible", visible },
+	{ "result", result },
+	{ "before-init", before_init },
+	{ "twice", twice },
+	{ "fork-first", fork_first },
+	{ "fork-after", fork_after },
+	{ "fork-refused", fork_refused },
+	{ 0 },
+};
+
+int main(int argc, char **argv)
+{
+	return run_test(tests, argc, argv);
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Submissions, and how their completion is seen. The Go test plays vgpud. */
+#include "test.h"
+
+static CUcontext context;
+
+static void start(void)
+{
+	OK(cuInit(0));
+	OK(cuCtxCreate_v2(&context, 0, 0));
+	say("ready");
+	await();
+}
+
+static void launch_and_wait(void)
+{
+	start();
+	OK(launch(NULL));
+	say("launched");
+	await();
+	OK(cuStreamSynchronize(NULL));
+	say("synced");
+	await();
+}
+
+/* Work on a stream is held; the library's thread looks, and must not see it
+ * complete; then it is released, and must be seen. */
+static void hold(CUstream stream)
+{
+	FAKE_HOLD(1);
+	OK(launch(stream));
+	say("launched");
+	await(); /* somebody wants the GPU now */
+	wait_polled(3);
+	say("looked");
+	await();
+	FAKE_HOLD(0);
+	say("released");
+	await();
+	CHECK_NO_VIOLATION();
+}
+
+static void async_explicit(void)
+{
+	CUstream s;
+
+	start();
+	OK(cuStreamCreate(&s, 0));
+	hold(s);
+}
+
+static void async_legacy(void)
+{
+	start();
+	hold(NULL);
+}
+
+static void async_per_thread(void)
+{
+	start();
+	hold(CU_STREAM_PER_THREAD);
+}
+
+static void destroyed_stream(void)
+{
+	CUstream s;
+
+	start();
+	OK(cuStreamCreate(&s, 0));
+	FAKE_HOLD(1);
+	OK(launch(s));
+	OK(cuStreamDestroy(s));
+	say("launched");
+	await();
+	wait_polled(3);
+	say("looked");
+	await();
+	FAKE_HOLD(0);
+	say("released");
+	await();
+	CHECK(FAKE_EVENTS() == 0);
+	CHECK_NO_VIOLATION();
+}
+
+static void *submit_per_thread(void *unused)
+{
+	(void)unused;
+	OK(cuCtxSetCurrent(context));
+	OK(launch(CU_STREAM_PER_THREAD));
+	return NULL;
+}
+
+static void ended_thread(void)
+{
+	pthread_t t;
+
+	start();
+	FAKE_HOLD(1);
+	CHECK(pthread_create(&t, NULL, submit_per_thread, NULL) == 0);
+	CHECK(pthread_join(t, NULL) == 0);
+	say("launched");
+	await();
+	wait_polled(3);
+	say("looked");
+	await();
+	FAKE_HOLD(0);
+	say("released");
+	await();
+	CHECK(FAKE_EVENTS() == 0);
+	CHECK_NO_VIOLATION();
+}
+
+/* Held for ever, but the context goes. */
+static void destroyed_context(void)
+{
+	start();
+	FAKE_HOLD(1);
+	OK(launch(NULL));
+	say("launched");
+	await();
+	OK(cuCtxDestroy(context));
+	say("destroyed");
+	await();
+	CHECK_NO_VIOLATION();
+}
+
+static void released_primary(void)
+{
+	CUcontext primary, again;
+
+	start();
+	OK(cuDevicePrimaryCtxRetain(&primary, 0));
+	OK(cuDevicePrimaryCtxRetain(&again, 0));
+	OK(cuCtxSetCurrent(primary));
+	FAKE_HOLD(1);
+	OK(launch(NULL));
+	OK(cuDevicePrimaryCtxRelease(0));
+	say("released once");
+	await();
+	OK(cuDevicePrimaryCtxRelease(0));
+	say("destroyed");
+	await();
+	CHECK_NO_VIOLATION();
+}
+
+static void sticky(void)
+{
+	start();
+	FAKE_HOLD(1);
+	OK(launch(NULL));
+	FAKE_STICKY(CUDA_ERROR_LAUNCH_FAILED);
+	say("launched");
+	await();
+}
+
+/* What each synchronising call proves, and what it does not. */
+static void proofs(void)
+{
+	CUstream s;
+	CUevent e;
+	char buffer[4];
+
+	start();
+	OK(cuStreamCreate(&s, 0));
+	OK(cuEventCreate(&e, 0));
+	FAKE_HOLD(1);
+
+	OK(launch(s));
+	OK(cuEventRecord(e, s));
+	OK(launch(s));
+	FAKE_STEP();
+	OK(cuEventSynchronize(e));
+	say("busy: the event stands before the second launch");
+	await();
+	FAKE_STEP();
+	CHECK(cuStreamQuery(s) == CUDA_SUCCESS);
+	say("idle: the stream was asked");
+	await();
+
+	OK(launch(s));
+	OK(cuEventRecord(e, s));
+	CHECK(cuEventQuery(e) == CUDA_ERROR_NOT_READY);
+	say("busy: the event is not ready");
+	await();
+	FAKE_STEP();
+	OK(cuEventQuery(e));
+	say("idle: the event stands behind everything");
+	await();
+
+	OK(launch(s));
+	OK(cuEventRecord(e, NULL)); /* the other stream has nothing to do */
+	OK(cuEventQuery(e));
+	say("busy: the event is of another stream");
+	await();
+	FAKE_STEP();
+	OK(cuCtxSynchronize());
+	say("idle: the whole context was waited for");
+	await();
+
+	OK(launch(s));
+	OK(cuEventRecord(e, s));
+	cuGraphAddEventRecordNode(NULL, NULL, NULL, 0, e);
+	FAKE_STEP();
+	OK(cuEventQuery(e));
+	say("busy: a graph may have recorded the event anew");
+	await();
+	OK(cuStreamSynchronize(s));
+	say("idle: the stream was waited for");
+	await();
+
+	FAKE_HOLD(0);
+	OK(launch(NULL));
+	OK(cuMemcpyDtoH(buffer, 0, sizeof(buffer)));
+	say("idle: the copy has arrived");
+	await();
+	OK(launch(s));
+	OK(cuMemcpyDtoH(buffer, 0, sizeof(buffer)));
+	say("busy: the other stream was not asked");
+	await();
+	CHECK_NO_VIOLATION();
+}
+
+/* The driver calls itself by exported names: no gate there. */
+static void self_calls(void)
+{
+	CUmodule m;
+
+	start();
+	OK(cuModuleLoadData(&m, "x")); /* setup: it copies, inside */
+	say("loaded");
+	await();
+}
+
+static void multi(void)
+{
+	CUstream s[40];
+
+	start();
+	for (int i = 0; i < 40; i++)
+		OK(cuStreamCreate(&s[i], 0));
+	FAKE_HOLD(1);
+	for (int i = 0; i < 40; i++)
+		OK(launch(s[i]));
+	say("launched");
+	await();
+	FAKE_HOLD(0);
+	OK(cuCtxSynchronize());
+	say("synced");
+	await();
+}
+
+/* Streams come and go, alone on the GPU: nothing piles up. */
+static void churn(void)
+{
+	CUstream s;
+
+	start();
+	for (int i = 0; i < 2000; i++) {
+		OK(cuStreamCreate(&s, 0));
+		FAKE_HOLD(1);
+		OK(launch(s));
+		OK(cuStreamDestroy(s));
+		FAKE_HOLD(0);
+	}
+	CHECK(FAKE_EVENTS() < 16);
+	say("churned");
+	await();
+	CHECK_NO_VIOLATION();
+}
+
+static void *worker(void *arg)
+{
+	CUstream s;
+	CUevent e;
+
+	OK(cuCtxSetCurrent(context));
+	OK(cuEventCreate(&e, 0));
+	for (int i = 0; i < 300; i++) {
+		OK(cuStreamCreate(&s, 0));
+		OK(launch(s));
+		OK(launch(i % 3 ? NULL : CU_STREAM_PER_THREAD));
+		OK(cuEventRecord(e, s));
+		if (i % 4 == 0)
+			OK(cuStreamSynchronize(s));
+		if (i % 5 == 0)
+			OK(cuEventSynchronize(e));
+		if (i % 7 == 0)
+			OK(cuCtxSynchronize());
+		OK(cuStreamDestroy(s));
+	}
+	OK(cuEventDestroy(e));
+	return arg;
+}
+
+static int working = 1;
+
+/* The GPU: one piece of work of each stream after the other. */
+static void *gpu(void *arg)
+{
+	while (__atomic_load_n(&working, __ATOMIC_SEQ_CST)) {
+		FAKE_STEP();
+		usleep(20);
+	}
+	return arg;
+}
+
+static void threads(void)
+{
+	pthread_t t[4], g;
+
+	start();
+	FAKE_HOLD(1);
+	CHECK(pthread_create(&g, NULL, gpu, NULL) == 0);
+	for (int i = 0; i < 4; i++)
+		CHECK(pthread_create(&t[i], NULL, worker, NULL) == 0);
+	for (int i = 0; i < 4; i++)
+		CHECK(pthread_join(t[i], NULL) == 0);
+	CHECK(FAKE_LAUNCHES() == 4 * 300 * 2);
+	say("worked");
+	await();
+	__atomic_store_n(&working, 0, __ATOMIC_SEQ_CST);
+	CHECK(pthread_join(g, NULL) == 0);
+	CHECK_NO_VIOLATION();
+}
+
+static const struct test tests[] = {
+	{ "launch", launch_and_wait },
+	{ "explicit", async_explicit },
+	{ "legacy", async_legacy },
+	{ "per-thread", async_per_thread },
+	{ "destroyed-stream", destroyed_stream },
+	{ "ended-thread", ended_thread },
+	{ "destroyed-context", destroyed_context },
+	{ "released-primary", released_primary },
+	{ "sticky", sticky },
+	{ "proofs", proofs },
+	{ "self-calls", self_calls },
+	{ "multi", multi },
+	{ "churn", churn },
+	{ "threads", threads },
+	{ 0 },
+};
+
+int main(int argc, char **argv)
+{
+	return run_test(tests, argc, argv);
+}
