@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies: what all the calls for it have in common. The calls are in copy_api.c. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "copy.h"
+
+/* Copies from pageable memory up to these sizes only stage it and return. */
+#define SMALL_SYNC (64u << 10)
+#define SMALL_ASYNC (1u << 20)
+
+/* Device addresses must be inside one allocation; host memory is the caller's affair. */
+static bool range_ok(uint64_t at, size_t pitch, size_t width, size_t height)
+{
+	size_t n = (height - 1) * pitch + width;
+
+	return memory_at_locked(at, n) || memory_is_pageable_locked(at);
+}
+
+static bool stage(struct copy *c)
+{
+	c->staged = malloc(c->width * c->height);
+	if (!c->staged)
+		return false;
+	for (size_t y = 0; y < c->height; y++)
+		memcpy((char *)c->staged + y * c->width, (char *)(uintptr_t)c->src + y * c->src_pitch, c->width);
+	c->src_pitch = c->width;
+	return true;
+}
+
+/* Submits, and waits where the call has to. Lets the mutex go meanwhile. */
+static CUresult copy_in(struct context *ctx, struct stream *s, struct copy c, const struct copy_mode *m)
+{
+	CUresult r = CUDA_SUCCESS;
+	uint64_t seq;
+
+	if (!c.dst || !c.src || !range_ok(c.dst, c.dst_pitch, c.width, c.height) ||
+	    !range_ok(c.src, c.src_pitch, c.width, c.height))
+		return CUDA_ERROR_INVALID_VALUE;
+	/* Before anything waits: a synchronous copy spoils a capture it would disturb. */
+	if (!m->async) {
+		r = s->legacy ? capture_legacy_locked(ctx) : capture_forbid_locked(s);
+		if (!r)
+			r = capture_unsafe_locked();
+		if (r)
+			return r;
+	}
+	bool from_pageable = memory_is_pageable_locked(c.src), to_pageable = memory_is_pageable_locked(c.dst);
+	bool device = memory_is_device(c.src) && memory_is_device(c.dst);
+	bool small = c.width * c.height <= (m->async ? SMALL_ASYNC : SMALL_SYNC);
+
+	if (from_pageable && !to_pageable && !s->capture && small) {
+		if (!m->async && (r = stream_sync_locked(s)))
+			return r;
+		if (!stage(&c))
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	bool staged = c.staged != NULL, captured = s->capture != NULL;
+	r = submit_locked(&(struct submit){
+		.name = m->name, .class = SIM_WORK, .stream = s,
+		.step = { .kind = STEP_COPY, .copy = c } }, &seq);
+	if (r || captured)
+		return r;
+	/* With pageable memory also the asynchronous call returns when it is there. */
+	bool wait = m->async ? !staged && (to_pageable || from_pageable) : !staged && !device;
+	if (wait) {
+		wait_point_locked(s, seq);
+		r = ctx->error;
+	}
+	return r;
+}
+
+CUresult copy_call(const struct copy *c, CUstream h, const struct copy_mode *m)
+{
+	struct context *ctx;
+	struct stream *s;
+	CUresult r = enter_context(&ctx);
+
+	if (r)
+		return r;
+	r = stream_get_locked(ctx, h, m->per_thread, &s);
+	if (r || c->width == 0 || c->height == 0)
+		return leave(r);
+	stream_ref(s);
+	r = copy_in(ctx, s, *c, m);
+	stream_put_locked(s);
+	return leave(r);
+}
+
+CUresult set_call(const struct set *want, CUstream h, const struct copy_mode *m)
+{
+	struct context *ctx;
+	struct stream *s;
+	uint64_t seq;
+	CUresult r = enter_context(&ctx);
+
+	if (r)
+		return r;
+	r = stream_get_locked(ctx, h, m->per_thread, &s);
+	if (r)
+		return leave(r);
+	if (want->width == 0 || want->height == 0)
+		return leave(CUDA_SUCCESS);
+	size_t row = want->width * want->size;
+	if (!memory_at_locked(want->dst, (want->height - 1) * want->pitch + row) || want->dst % want->size ||
+	    (want->height > 1 && want->pitch < row))
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	if (!m->async) {
+		r = s->legacy ? capture_legacy_locked(ctx) : capture_forbid_locked(s);
+		if (r)
+			return leave(r);
+	}
+	bool host = !memory_is_device(want->dst), captured = s->capture != NULL;
+	stream_ref(s);
+	r = submit_locked(&(struct submit){
+		.name = m->name, .class = SIM_WORK, .stream = s,
+		.step = { .kind = STEP_SET, .set = *want } }, &seq);
+	/* A set of device memory does not wait; one of host memory does. */
+	if (!r && !m->async && host && !captured) {
+		wait_point_locked(s, seq);
+		r = ctx->error;
+	}
+	stream_put_locked(s);
+	return leave(r);
+}

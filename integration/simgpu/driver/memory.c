@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is allocated: a table in the order of address. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "sim.h"
+
+#define CHARGE_UNIT 512ull
+
+static struct allocation *table;
+static size_t n_table, room;
+
+static uint64_t charge_of(size_t size)
+{
+	return (size + CHARGE_UNIT - 1) / CHARGE_UNIT * CHARGE_UNIT;
+}
+
+static bool charged(enum memory_kind kind)
+{
+	return kind == MEMORY_DEVICE || kind == MEMORY_MANAGED;
+}
+
+/* The first entry whose base is above the address. */
+static size_t above(uint64_t address)
+{
+	size_t lo = 0, hi = n_table;
+
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+
+		if (table[mid].base <= address)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+struct allocation *memory_find_locked(uint64_t address)
+{
+	size_t i = above(address);
+
+	if (i == 0 || address - table[i - 1].base >= table[i - 1].size)
+		return NULL;
+	return &table[i - 1];
+}
+
+static bool table_add(const struct allocation *a)
+{
+	size_t i = above(a->base);
+
+	if (n_table == room) {
+		size_t more = room ? room * 2 : 64;
+		struct allocation *p = realloc(table, more * sizeof(*p));
+
+		if (!p)
+			return false;
+		table = p;
+		room = more;
+	}
+	memmove(&table[i + 1], &table[i], (n_table - i) * sizeof(*table));
+	table[i] = *a;
+	n_table++;
+	return true;
+}
+
+/* Gives the memory back; the entry is out of the table. */
+static void give_back(const struct allocation *a)
+{
+	switch (a->kind) {
+	case MEMORY_DEVICE:
+		arena_free_locked(a->gpu, a->base, a->size);
+		break;
+	case MEMORY_HOST:
+	case MEMORY_MANAGED:
+		munmap((void *)(uintptr_t)a->base, a->size);
+		break;
+	case MEMORY_REGISTERED:
+		break;
+	}
+	if (charged(a->kind))
+		machine_uncharge(&sim.mc, a->gpu, charge_of(a->size));
+}
+
+static bool take(struct allocation *a)
+{
+	if (a->kind == MEMORY_DEVICE)
+		return arena_alloc_locked(a->gpu, a->size, &a->base);
+	void *p = mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	a->base = (uint64_t)(uintptr_t)p;
+	return p != MAP_FAILED;
+}
+
+CUresult memory_alloc_locked(struct context *ctx, size_t size, enum memory_kind kind, unsigned flags, uint64_t *address)
+{
+	struct allocation a = {
+		.size = size, .kind = kind, .ctx = ctx, .gpu = ctx->gpu, .device = ctx->device, .flags = flags, .id = ++sim.next_id,
+	};
+
+	if (size == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (charged(kind) && !machine_charge(&sim.mc, ctx->gpu, charge_of(size)))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (!take(&a)) {
+		if (charged(kind))
+			machine_uncharge(&sim.mc, ctx->gpu, charge_of(size));
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (!table_add(&a)) {
+		give_back(&a);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*address = a.base;
+	return CUDA_SUCCESS;
+}
+
+static void remove_at(size_t i)
+{
+	struct allocation a = table[i];
+
+	n_table--;
+	memmove(&table[i], &table[i + 1], (n_table - i) * sizeof(*table));
+	give_back(&a);
+}
+
+CUresult memory_free_locked(uint64_t address)
+{
+	struct allocation *a = memory_find_locked(address);
+
+	if (!a || a->base != address || a->kind == MEMORY_REGISTERED)
+		return CUDA_ERROR_INVALID_VALUE;
+	remove_at((size_t)(a - table));
+	return CUDA_SUCCESS;
+}
+
+void memory_free_context_locked(struct context *ctx)
+{
+	for (size_t i = n_table; i-- > 0;)
+		if (table[i].ctx == ctx)
+			remove_at(i);
+}
+
+CUresult memory_register_locked(struct context *ctx, void *p, size_t size, unsigned flags)
+{
+	uint64_t from = (uint64_t)(uintptr_t)p;
+	struct allocation a = {
+		.base = from, .size = size, .kind = MEMORY_REGISTERED, .ctx = ctx, .gpu = ctx->gpu, .device = ctx->device, .flags = flags,
+		.id = ++sim.next_id,
+	};
+	size_t i = above(from + size - 1);
+
+	if (!p || size == 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (i > 0 && table[i - 1].base + table[i - 1].size > from)
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	return table_add(&a) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult memory_unregister_locked(void *p)
+{
+	struct allocation *a = memory_find_locked((uint64_t)(uintptr_t)p);
+
+	if (!a || a->kind != MEMORY_REGISTERED || a->base != (uint64_t)(uintptr_t)p)
+		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	remove_at((size_t)(a - table));
+	return CUDA_SUCCESS;
+}
+
+bool memory_is_device(uint64_t address)
+{
+	return arena_host(address) != NULL;
+}
+
+bool memory_is_pageable_locked(uint64_t address)
+{
+	return !memory_is_device(address) && !memory_find_locked(address);
+}
+
+void *memory_at_locked(uint64_t address, size_t n)
+{
+	struct allocation *a = memory_find_locked(address);
+
+	if (!a || n > a->size - (address - a->base))
+		return NULL;
+	return a->kind == MEMORY_DEVICE ? arena_host(address) : (void *)(uintptr_t)address;
+}
+
+void *memory_at(uint64_t address, size_t n, bool host_too)
+{
+	void *p;
+
+	lock();
+	p = memory_at_locked(address, n);
+	if (!p && host_too && memory_is_pageable_locked(address))
+		p = (void *)(uintptr_t)address;
+	unlock();
+	return p;
+}

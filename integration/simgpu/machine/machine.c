@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "machine.h"
+
+const char *machine_dir(void)
+{
+	const char *dir = getenv("SIMGPU_MACHINE");
+
+	return dir && *dir ? dir : "/dev/simgpu";
+}
+
+static int open_file(const char *dir, const char *name)
+{
+	char path[4096];
+	int fd;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, name) >= sizeof(path))
+		return -ENAMETOOLONG;
+	fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY);
+	return fd < 0 ? -errno : fd;
+}
+
+static int map_file(const char *dir, const char *name, size_t least, void **out, size_t *size)
+{
+	struct stat st;
+	int fd = open_file(dir, name), err = 0;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (size_t)st.st_size < least) {
+		close(fd);
+		return -EPROTO;
+	}
+	*out = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (*out == MAP_FAILED)
+		err = -errno;
+	*size = (size_t)st.st_size;
+	close(fd);
+	return err;
+}
+
+static bool log_ok(const struct sim_log *log, size_t size)
+{
+	return log->magic == SIM_LOG_MAGIC && log->version == SIM_LOG_VERSION &&
+	       log->capacity <= (size - sizeof(*log)) / sizeof(log->record[0]);
+}
+
+int machine_open(struct machine *mc, const char *dir)
+{
+	void *map = NULL;
+	size_t size;
+	int err;
+
+	memset(mc, 0, sizeof(*mc));
+	mc->row = -1;
+	/*
+	 * Opened apart from the mapping: a mapping keeps the description that it was
+	 * made from, and a forked child would inherit our lock with it.
+	 */
+	mc->fd = open_file(dir, "machine");
+	if (mc->fd < 0)
+		return mc->fd;
+	err = map_file(dir, "machine", sizeof(*mc->m), &map, &size);
+	if (!err) {
+		mc->m = map;
+		err = map_file(dir, "log", sizeof(*mc->log), &map, &size);
+	}
+	if (err) {
+		machine_close(mc);
+		return err;
+	}
+	mc->log = map;
+	mc->log_size = size;
+	/* acquire: pairs with the release of who made it */
+	if (atomic_load_explicit(&mc->m->magic, memory_order_acquire) != SIM_MACHINE_MAGIC ||
+	    mc->m->version != SIM_MACHINE_VERSION || mc->m->gpus > SIM_MAX_GPUS || !log_ok(mc->log, size)) {
+		machine_close(mc);
+		return -EPROTO;
+	}
+	return 0;
+}
+
+void machine_close(struct machine *mc)
+{
+	if (mc->log)
+		munmap(mc->log, mc->log_size);
+	if (mc->m)
+		munmap(mc->m, sizeof(*mc->m));
+	if (mc->fd >= 0)
+		close(mc->fd);
+	mc->log = NULL;
+	mc->m = NULL;
+	mc->fd = -1;
+	mc->row = -1;
+}
+
+void machine_xid(struct machine *mc, uint32_t gpu, uint64_t xid)
+{
+	struct sim_gpu *g = &mc->m->gpu[gpu];
+	uint32_t n = atomic_fetch_add(&g->xid_count, 1);
+
+	atomic_store(&g->xids[n % SIM_XIDS].xid, xid);
+	atomic_store(&g->xids[n % SIM_XIDS].at_ns, clock_ns());
+	atomic_fetch_add(&mc->m->faults, 1);
+	sim_futex_wake(&mc->m->faults, UINT32_MAX);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Device memory as a number. Each process adds up its own; what a GPU has left
+ * is found by summing the rows. So nothing has to be put right when a process
+ * dies in the middle, and no lock can be left behind.
+ */
+#define _GNU_SOURCE
+#include <time.h>
+
+#include "machine.h"
+
+#define TRIES 4
+
+uint64_t machine_used(const struct machine *mc, uint32_t gpu)
+{
+	uint32_t rows = atomic_load(&mc->m->rows);
+	uint64_t sum = 0;
+
+	for (uint32_t row = 0; row < rows; row++)
+		sum += atomic_load(&mc->m->proc[row].used[gpu]);
+	return sum;
+}
+
+bool machine_charge(struct machine *mc, uint32_t gpu, uint64_t bytes)
+{
+	_Atomic uint64_t *own = &mc->m->proc[mc->row].used[gpu];
+
+	if (bytes > mc->m->memory)
+		return false;
+	/*
+	 * Add first, look after: two that add at once may both find it full, never
+	 * both find it fits. Hence a few tries, each at another moment.
+	 */
+	for (int i = 0; i < TRIES; i++) {
+		atomic_fetch_add(own, bytes);
+		if (machine_used(mc, gpu) <= mc->m->memory)
+			return true;
+		atomic_fetch_sub(own, bytes);
+		machine_bury_all(mc);
+		struct timespec ts = { .tv_nsec = 10000 * (1 + (long)(mc->row * 7 + i * 3) % 11) };
+		nanosleep(&ts, NULL);
+	}
+	return false;
+}
+
+void machine_uncharge(struct machine *mc, uint32_t gpu, uint64_t bytes)
+{
+	atomic_fetch_sub(&mc->m->proc[mc->row].used[gpu], bytes);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "nvml.h"
+
+struct state nvml = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static nvmlReturn_t init(void)
+{
+	nvmlReturn_t r = NVML_SUCCESS;
+
+	pthread_mutex_lock(&nvml.lock);
+	if (nvml.inits == 0 && machine_open(&nvml.mc, machine_dir()) != 0)
+		r = NVML_ERROR_DRIVER_NOT_LOADED;
+	if (!r) {
+		nvml.inits++;
+		for (uint32_t i = 0; i < SIM_MAX_GPUS; i++)
+			nvml.device[i].index = i;
+	}
+	pthread_mutex_unlock(&nvml.lock);
+	return r;
+}
+
+EXPORT nvmlReturn_t nvmlInit(void)
+{
+	return init();
+}
+
+EXPORT nvmlReturn_t nvmlInit_v2(void)
+{
+	return init();
+}
+
+EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
+{
+	(void)flags;
+	return init();
+}
+
+EXPORT nvmlReturn_t nvmlShutdown(void)
+{
+	nvmlReturn_t r = enter();
+
+	if (r)
+		return r;
+	if (--nvml.inits == 0)
+		machine_close(&nvml.mc);
+	return leave(NVML_SUCCESS);
+}
+
+nvmlReturn_t enter(void)
+{
+	pthread_mutex_lock(&nvml.lock);
+	return nvml.inits ? NVML_SUCCESS : leave(NVML_ERROR_UNINITIALIZED);
+}
+
+nvmlReturn_t enter_device(nvmlDevice_t h, struct sim_gpu **gpu, uint32_t *index)
+{
+	nvmlReturn_t r = enter();
+
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < nvml.mc.m->gpus; i++)
+		if (h.handle == &nvml.device[i]) {
+			if (gpu)
+				*gpu = &nvml.mc.m->gpu[i];
+			if (index)
+				*index = i;
+			return NVML_SUCCESS;
+		}
+	return leave(NVML_ERROR_INVALID_ARGUMENT);
+}
+
+nvmlReturn_t give_text(char *to, unsigned room, const char *text)
+{
+	if (!to)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	if (strlen(text) >= room)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	strcpy(to, text);
+	return NVML_SUCCESS;
+}
+
+EXPORT const char *nvmlErrorString(nvmlReturn_t r)
+{
+	static const struct {
+		nvmlReturn_t result;
+		const char *text;
+	} texts[] = {
+		{ NVML_SUCCESS, "Success" },
+		{ NVML_ERROR_UNINITIALIZED, "Uninitialized" },
+		{ NVML_ERROR_INVALID_ARGUMENT, "Invalid Argument" },
+		{ NVML_ERROR_NOT_SUPPORTED, "Not Supported" },
+		{ NVML_ERROR_NO_PERMISSION, "Insufficient Permissions" },
+		{ NVML_ERROR_NOT_FOUND, "Not Found" },
+		{ NVML_ERROR_INSUFFICIENT_SIZE, "Insufficient Size" },
+		{ NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded" },
+		{ NVML_ERROR_TIMEOUT, "Timeout" },
+		{ NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found" },
+		{ NVML_ERROR_GPU_IS_LOST, "GPU is lost" },
+		{ NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "Argument Version Mismatch" },
+	};
+
+	for (unsigned long i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (texts[i].result == r)
+			return texts[i].text;
+	return "Unknown Error";
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The simulated NVML: what its files share. It looks at the machine and changes nothing. */
+#ifndef SIMGPU_NVML_H
+#define SIMGPU_NVML_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../machine/machine.h"
+#include "nvml_abi.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+struct nvmlDevice_st {
+	uint32_t index;
+};
+
+struct state {
+	pthread_mutex_t lock;
+	unsigned inits; /* how often nvmlInit is not yet undone */
+	struct machine mc;
+	struct nvmlDevice_st device[SIM_MAX_GPUS];
+};
+
+extern struct state nvml;
+
+/*
+ * Holds the mutex on success, until leave. The handle is checked by address, so
+ * a wild one is never read.
+ */
+nvmlReturn_t enter(void);
+nvmlReturn_t enter_device(nvmlDevice_t h, struct sim_gpu **gpu, uint32_t *index);
+static inline nvmlReturn_t leave(nvmlReturn_t r)
+{
+	pthread_mutex_unlock(&nvml.lock);
+	return r;
+}
+/* Copies text into the caller's buffer, INSUFFICIENT_SIZE if it is too long. */
+nvmlReturn_t give_text(char *to, unsigned room, const char *text);
+
+#endif
