@@ -46,6 +46,12 @@ static inline uint32_t flag_load(uint32_t *flag)
 	return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
 }
 
+/* A try-lock: 1 takes it if it was 0, 0 gives it back. */
+static inline uint32_t flag_swap(uint32_t *flag, uint32_t value)
+{
+	return __atomic_exchange_n(flag, value, __ATOMIC_SEQ_CST);
+}
+
 /* Raised before PENDING is sent, so that whoever gets it reads it: release. The
  * futex's own comparison orders it against the grant. */
 static inline uint32_t waiting_raise(uint32_t *waiting)

@@ -14,8 +14,10 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -37,15 +39,48 @@ struct gate vgpu_gate = {
 
 #define GATE_TLS static _Thread_local __attribute__((tls_model("initial-exec")))
 
-GATE_TLS bool counted;             /* this thread is in page->waiting */
-GATE_TLS volatile bool closer;     /* this thread made the word CLOSING */
-GATE_TLS volatile bool interrupted; /* ... and a signal handler undid that */
+GATE_TLS bool counted;              /* this thread is in page->waiting */
+GATE_TLS volatile bool closer;      /* this thread holds vgpu_gate.closing */
+GATE_TLS volatile bool interrupted; /* ... and a signal handler undid its CLOSING */
 
 static void sleep_on(uint64_t *word, uint64_t seen)
 {
 	/* Shared, since vgpud wakes. Little-endian: the low half comes first,
 	 * and it holds the state and the low bits of the epoch. */
 	syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, (uint32_t)seen, NULL, NULL, 0);
+}
+
+/* Once, until it has submitted, counts this thread among those that wait.
+ * Neither a signal handler that submits nor a cancellation may come between the
+ * count and the bell: the next one would find the count raised and not ring. */
+static void announce(struct vgpu_page *page)
+{
+	sigset_t all, old;
+	int cancel;
+
+	if (counted)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	counted = true;
+	if (waiting_raise(&page->waiting) == 0)
+		vgpu_sock_ring(VGPU_PENDING);
+	pthread_setcancelstate(cancel, &cancel);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+/* The process is exiting and the library's thread has ended: the waiting thread
+ * drains for itself. True if nobody is left to grant anything; then the call
+ * goes to the driver, which is about to go down too. */
+static bool wait_at_exit(uint64_t w)
+{
+	struct timespec pause = { .tv_nsec = 1000000 };
+
+	if (VGPU_STATE(w) == VGPU_DRAINING)
+		vgpu_gate_drain(w);
+	nanosleep(&pause, NULL);
+	return !vgpu_sock_alive();
 }
 
 void vgpu_gate_enter(void)
@@ -63,21 +98,20 @@ void vgpu_gate_enter(void)
 		switch (VGPU_STATE(w)) {
 		case VGPU_OPEN:
 			return;
-		case VGPU_IDLE: {
-			/* Read before: once the word is OPEN another thread may
-			 * close it and write these anew. */
-			uint64_t since = vgpu_gate.idle_since_ns, epoch = vgpu_gate.idle_epoch;
-
+		case VGPU_IDLE:
 			if (!word_cas(&page->word, w, VGPU_WORD(VGPU_OPEN, VGPU_EPOCH(w))))
 				continue;
-			if (epoch == VGPU_EPOCH(w))
-				stat_add(&page->idle_ns, now_ns() - since);
+			/* Nobody writes these as long as this thread is inside:
+			 * that takes a count of 0 after the word was OPEN. An
+			 * older epoch: vgpud granted it as IDLE. */
+			if (vgpu_gate.idle_epoch == VGPU_EPOCH(w))
+				stat_add(&page->idle_ns, now_ns() - vgpu_gate.idle_since_ns);
 			return;
-		}
 		case VGPU_CLOSING:
 			if (closer) {
 				/* A signal handler on the very thread that is
-				 * closing: it would wait for itself. */
+				 * closing: it would wait for itself. Only the
+				 * holder of closing makes CLOSING, so it is ours. */
 				interrupted = true;
 				word_cas(&page->word, w, VGPU_WORD(VGPU_OPEN, VGPU_EPOCH(w)));
 				continue;
@@ -92,14 +126,13 @@ void vgpu_gate_enter(void)
 		/* CLOSED, DRAINING. Whoever raises waiting from 0 rings; there is
 		 * no "already said" flag that could go stale. */
 		count_out(&vgpu_gate.inside);
-		if (!counted) {
-			counted = true;
-			if (waiting_raise(&page->waiting) == 0)
-				vgpu_sock_ring(VGPU_PENDING);
-		}
-		sleep_on(&page->word, w);
-		if (!vgpu_gate.page) /* cannot be: a fork's child has one thread */
+		announce(page);
+		if (!flag_load(&vgpu_gate.ended)) {
+			sleep_on(&page->word, w);
+		} else if (wait_at_exit(w)) {
+			count_in(&vgpu_gate.inside);
 			return;
+		}
 		count_in(&vgpu_gate.inside);
 	}
 #endif
@@ -121,42 +154,48 @@ void vgpu_gate_leave(void)
 #endif
 }
 
-/* OPEN -> CLOSING -> IDLE, or back. True if the word is IDLE by our doing. */
-bool vgpu_gate_try_idle(void)
+/* With closing held: OPEN -> CLOSING -> IDLE, or back. */
+static bool close_word(struct vgpu_page *page, uint64_t open)
 {
-	struct vgpu_page *page = vgpu_gate.page;
-	uint64_t w = word_load(&page->word), closing, now;
-	bool idle;
+	uint64_t closing = VGPU_WORD(VGPU_CLOSING, VGPU_EPOCH(open)), now;
 
-	if (VGPU_STATE(w) != VGPU_OPEN || closer)
+	if (!word_cas(&page->word, open, closing))
 		return false;
-	closing = VGPU_WORD(VGPU_CLOSING, VGPU_EPOCH(w));
-	closer = true;
-	interrupted = false;
-	if (!word_cas(&page->word, w, closing)) {
-		closer = false;
-		return false;
-	}
 	/* The order matters: a thread that found the gate open is in the count
 	 * until it has recorded what it submitted. */
-	idle = count_load(&vgpu_gate.inside) == 0 &&
-	       flag_load(&page->waiting) == 0 &&
-	       !vgpu_gate.ops.in_flight(vgpu_gate.ops.arg);
-	if (idle && !interrupted) {
+	if (count_load(&vgpu_gate.inside) == 0 &&
+	    flag_load(&page->waiting) == 0 &&
+	    !vgpu_gate.ops.in_flight(vgpu_gate.ops.arg) && !interrupted) {
 		now = now_ns();
 		stat_store(&page->completed_ns, now);
 		vgpu_gate.idle_since_ns = now;
-		vgpu_gate.idle_epoch = VGPU_EPOCH(w);
-		idle = !interrupted && word_cas(&page->word, closing, VGPU_WORD(VGPU_IDLE, VGPU_EPOCH(w)));
-		/* Only now: vgpud sets wanted first and reads the word then. */
-		if (idle && flag_load(&page->wanted))
-			vgpu_sock_ring(VGPU_IDLE_MSG);
-	} else {
-		idle = false;
-		if (!interrupted)
-			word_cas(&page->word, closing, VGPU_WORD(VGPU_OPEN, VGPU_EPOCH(w)));
+		vgpu_gate.idle_epoch = VGPU_EPOCH(open);
+		return !interrupted && word_cas(&page->word, closing, VGPU_WORD(VGPU_IDLE, VGPU_EPOCH(open)));
 	}
+	if (!interrupted)
+		word_cas(&page->word, closing, open);
+	return false;
+}
+
+bool vgpu_gate_try_idle(void)
+{
+	struct vgpu_page *page = vgpu_gate.page;
+	uint64_t w = word_load(&page->word);
+	bool idle;
+
+	/* One closer at a time, so that CLOSING has one owner; whoever comes
+	 * second may leave: the first looks at everything after it began, and
+	 * the library's thread looks again under wanted. */
+	if (VGPU_STATE(w) != VGPU_OPEN || closer || flag_swap(&vgpu_gate.closing, 1))
+		return false;
+	interrupted = false;
+	closer = true;
+	idle = close_word(page, w);
 	closer = false;
+	flag_swap(&vgpu_gate.closing, 0);
+	/* Only now: vgpud sets wanted first and reads the word then. */
+	if (idle && flag_load(&page->wanted))
+		vgpu_sock_ring(VGPU_IDLE_MSG);
 	return idle;
 }
 
@@ -209,7 +248,8 @@ static int high_fd(int fd)
 /* Connects and says the first HELLO; waits while vgpud is away. */
 static int first_hello(const char *path, int *page_fd, struct vgpu_gate_error *err)
 {
-	uint64_t said_at = now_ns() + 5000000000u;
+	uint64_t began = now_ns();
+	bool said = false;
 	struct vgpu_msg answer;
 	struct timespec pause = { .tv_nsec = 50000000 };
 	int sock;
@@ -227,11 +267,13 @@ static int first_hello(const char *path, int *page_fd, struct vgpu_gate_error *e
 				return fail(err, answer.code, "vgpud refused this process", answer.text);
 			}
 			close(sock);
-		} else if (errno != ECONNREFUSED && errno != ENOENT && errno != EAGAIN) {
+		} else if (errno != ECONNREFUSED && errno != ENOENT && errno != EAGAIN &&
+			   /* a vgpud that is starting may not have opened it to all users yet */
+			   !(errno == EACCES && now_ns() - began < 2000000000u)) {
 			return fail(err, 0, path, strerror(errno));
 		}
-		if (said_at && now_ns() > said_at) {
-			said_at = 0;
+		if (!said && now_ns() - began > 5000000000u) {
+			said = true;
 			fprintf(stderr, "vgpu: vgpud does not answer at %s; waiting for it\n", path);
 		}
 		nanosleep(&pause, NULL);
@@ -317,8 +359,11 @@ int vgpu_gate_bind(uint8_t (*uuid)[16], int max, struct vgpu_gate_error *err)
 
 void vgpu_gate_stop(void)
 {
-	if (vgpu_gate.page)
-		vgpu_thread_stop();
+	if (!vgpu_gate.page)
+		return;
+	vgpu_thread_stop();
+	__atomic_store_n(&vgpu_gate.ended, 1, __ATOMIC_SEQ_CST);
+	syscall(SYS_futex, (uint32_t *)&vgpu_gate.page->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 void vgpu_gate_stats(uint64_t unhooked, uint64_t unknown)

@@ -22,7 +22,9 @@ struct gate {
 	 * submission. Written by every submitting thread: a line of its own. */
 	_Alignas(64) uint64_t inside;
 
-	_Alignas(64) uint64_t idle_since_ns; /* written in CLOSING, by who made it so */
+	_Alignas(64) uint32_t closing; /* try-lock of who makes the word CLOSING */
+	uint32_t ended;            /* the library's thread has ended; written once */
+	uint64_t idle_since_ns;    /* written in CLOSING, by who made it so */
 	uint64_t idle_epoch;
 
 	char socket_path[108];
@@ -55,6 +57,7 @@ static inline uint64_t now_ns(void)
 }
 
 /* gate.c */
+/* Lets the turn become idle if nothing is in flight. True if it did. */
 bool vgpu_gate_try_idle(void);
 
 /* sock.c */
@@ -65,7 +68,12 @@ int vgpu_sock_send(int sock, struct vgpu_msg *msg, int fd);
 /* 1: a message; 0: none now; -1: the connection is gone. */
 int vgpu_sock_recv(int sock, struct vgpu_msg *msg, int *fd);
 
+/* Whether the connection still stands. */
+bool vgpu_sock_alive(void);
+
 /* thread.c */
+/* Ends a revoked turn, whose word was read as w, if nothing of it is left. */
+void vgpu_gate_drain(uint64_t w);
 int vgpu_thread_start(void);
 void vgpu_thread_stop(void);
 

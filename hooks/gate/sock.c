@@ -18,10 +18,12 @@ int vgpu_sock_connect(const char *path)
 	int sock, saved;
 
 	snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
-	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	/* Not blocking, for connect alone: a vgpud that is stopped would hold
+	 * this thread for as long as its queue is full. */
+	sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (sock < 0)
 		return -1;
-	if (connect(sock, (struct sockaddr *)&addr, sizeof(addr)) != 0) {
+	if (connect(sock, (struct sockaddr *)&addr, sizeof(addr)) != 0 || fcntl(sock, F_SETFL, 0) != 0) {
 		saved = errno;
 		close(sock);
 		errno = saved;
@@ -30,7 +32,7 @@ int vgpu_sock_connect(const char *path)
 	return sock;
 }
 
-int vgpu_sock_send(int sock, struct vgpu_msg *msg, int fd)
+static int send_flags(int sock, struct vgpu_msg *msg, int fd, int flags)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 };
 	struct iovec iov = { .iov_base = msg, .iov_len = sizeof(*msg) };
@@ -50,18 +52,31 @@ int vgpu_sock_send(int sock, struct vgpu_msg *msg, int fd)
 		memcpy(CMSG_DATA(cmsg), &fd, sizeof(int));
 	}
 	do {
-		n = sendmsg(sock, &hdr, MSG_NOSIGNAL);
+		n = sendmsg(sock, &hdr, MSG_NOSIGNAL | flags);
 	} while (n < 0 && errno == EINTR);
 	return n == (ssize_t)sizeof(*msg) ? 0 : -1;
 }
 
+int vgpu_sock_send(int sock, struct vgpu_msg *msg, int fd)
+{
+	return send_flags(sock, msg, fd, 0);
+}
+
 /* Rings a doorbell. If the connection is gone the bell is lost, and nothing
- * with it: the library's thread says HELLO again and vgpud reads the page. */
+ * with it: the library's thread says HELLO again and vgpud reads the page. If
+ * the socket is full there are bells enough in it to make vgpud look. */
 void vgpu_sock_ring(enum vgpu_msg_type type)
 {
 	struct vgpu_msg msg = { .type = (uint16_t)type };
 
-	vgpu_sock_send(vgpu_gate.sock, &msg, -1);
+	send_flags(vgpu_gate.sock, &msg, -1, type == VGPU_BIND ? 0 : MSG_DONTWAIT);
+}
+
+bool vgpu_sock_alive(void)
+{
+	struct pollfd p = { .fd = vgpu_gate.sock };
+
+	return poll(&p, 1, 0) >= 0 && !(p.revents & (POLLHUP | POLLERR | POLLNVAL));
 }
 
 int vgpu_sock_recv(int sock, struct vgpu_msg *msg, int *fd)
@@ -107,7 +122,10 @@ int vgpu_sock_recv(int sock, struct vgpu_msg *msg, int *fd)
 int vgpu_sock_hello(int sock, int page_fd, struct vgpu_msg *answer, int *fd)
 {
 	struct vgpu_msg hello = { .type = VGPU_HELLO };
-	struct pollfd p = { .fd = sock, .events = POLLIN };
+	struct pollfd p[2] = {
+		{ .fd = sock, .events = POLLIN },
+		{ .fd = vgpu_gate.stop_fd, .events = POLLIN }, /* -1 at the first: ignored */
+	};
 	int n;
 
 	hello.count = vgpu_gate.bound_count;
@@ -115,10 +133,10 @@ int vgpu_sock_hello(int sock, int page_fd, struct vgpu_msg *answer, int *fd)
 	if (vgpu_sock_send(sock, &hello, page_fd) != 0)
 		return -1;
 	for (;;) {
-		n = poll(&p, 1, 5000);
+		n = poll(p, 2, 5000);
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0)
+		if (n <= 0 || p[1].revents)
 			return -1;
 		n = vgpu_sock_recv(sock, answer, fd);
 		if (n < 0)

@@ -103,8 +103,7 @@ static bool reconnect(void)
 	return true;
 }
 
-/* Ends a revoked turn once nothing of it is left. */
-static void drain(uint64_t w)
+void vgpu_gate_drain(uint64_t w)
 {
 	struct vgpu_page *page = vgpu_gate.page;
 
@@ -125,7 +124,7 @@ static bool look(void)
 	uint32_t state = VGPU_STATE(w);
 
 	if (state == VGPU_DRAINING) {
-		drain(w);
+		vgpu_gate_drain(w);
 	} else if (state == VGPU_OPEN && flag_load(&page->wanted)) {
 		if (count_load(&vgpu_gate.inside) == 0 && flag_load(&page->waiting) == 0 &&
 		    !vgpu_gate.ops.poll(vgpu_gate.ops.arg))
@@ -174,16 +173,14 @@ static void *run(void *unused)
 int vgpu_thread_start(void)
 {
 	sigset_t all, old;
-	pthread_attr_t attr;
 	int rc;
 
 	/* The application's signals are not ours to take. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	pthread_attr_init(&attr);
-	pthread_attr_setstacksize(&attr, 512 * 1024);
-	rc = pthread_create(&vgpu_gate.thread, &attr, run, NULL);
-	pthread_attr_destroy(&attr);
+	/* With the default stack: a program's static TLS comes out of it, and
+	 * may be larger than anything that looks reasonable here. */
+	rc = pthread_create(&vgpu_gate.thread, NULL, run, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	vgpu_gate.thread_runs = rc == 0;
 	errno = rc;
