@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+# make help lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+MODULE := github.com/vgpu-shim/vgpu
+BUILD := $(CURDIR)/build
+SETUP := integration/setup/setup.sh
+
+# --- version ---------------------------------------------------------------
+# From git where there is a repository, with or without tags; a packager may
+# set both.
+VERSION := $(or $(VERSION),$(shell integration/setup/version.sh version))
+COMMIT := $(or $(COMMIT),$(shell integration/setup/version.sh commit))
+
+# --- Go --------------------------------------------------------------------
+# The same source, version and compiler give the same bytes, wherever they are.
+GO ?= go
+GOBUILD := $(GO) build -trimpath -buildvcs=false
+LDFLAGS := -s -w -buildid= -X $(MODULE)/vgpu/version.Version=$(VERSION) -X $(MODULE)/vgpu/version.Commit=$(COMMIT)
+# NVML's header marks as deprecated what go-nvml binds all the same.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+STATIC := containerd-shim-vgpu-v1 vgpu
+# vgpud loads NVML, which takes cgo.
+DYNAMIC := vgpud
+DAEMON_PACKAGES := ./vgpu/... ./shim/... ./hooks/oci/...
+
+# --- installation ----------------------------------------------------------
+DESTDIR ?=
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+# Fixed: containers keep the library mounted from there, and the daemon's
+# default configuration names it.
+LIBDIR ?= /usr/lib/vgpu
+DATADIR ?= $(PREFIX)/share/vgpu
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+
+# The first message of a long step.
+say = @printf '==> %s\n'
+
+##@ Two commands for a fresh machine
+.PHONY: demo test
+demo: setup-demo build ## run the main job: three real containers take turns on one GPU (VGPU_DEMO_JSON=FILE also writes the numbers)
+	@$(GOBUILD) -o $(BUILD)/demo ./integration/demo
+	@exec $(BUILD)/demo
+
+# -count=1: results hang on what was built, which the go command's cache does not see.
+test: setup-test build nogate ## run all tests: Go, C, real containers (needs root)
+	$(say) "tests of the product (Go, and C through Go)"
+	$(GO) test -count=1 -timeout 10m $$($(GO) list ./... | grep -v '/integration')
+	$(say) "tests of the simulated GPU, and on real containers under each containerd"
+	$(GO) test -count=1 -timeout 20m -p 1 ./integration/...
+
+##@ Parts
+.PHONY: setup setup-build setup-demo setup-test setup-generate setup-lint
+setup: ## bring in everything: Debian packages, containerd 2.x, generators, linters
+	@$(SETUP) all
+setup-build setup-demo setup-test setup-generate setup-lint: setup-%:
+	@$(SETUP) $*
+
+.PHONY: build programs libraries nogate workload simulated
+build: setup-build libraries simulated workload programs ## build programs (bin/) and libraries (build/)
+
+programs: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%)
+
+# Go knows itself what is current.
+.PHONY: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%)
+$(STATIC:%=bin/%): bin/%:
+	@echo "go build $@ ($(VERSION))"
+	@CGO_ENABLED=0 $(GOBUILD) -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+$(DYNAMIC:%=bin/%): bin/%:
+	@echo "go build $@ ($(VERSION))"
+	@CGO_ENABLED=1 $(GOBUILD) -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
+
+# Debug information must not tell where the tree was.
+export CFLAGS_EXTRA ?= -ffile-prefix-map=$(CURDIR)=.
+
+libraries:
+	@$(MAKE) -C hooks/driver OUT=$(BUILD)/lib
+# The same library with the gate switched off, for the test that must then fail.
+nogate:
+	@$(MAKE) -C hooks/driver OUT=$(BUILD)/nogate VGPU_NO_GATE=1
+simulated:
+	@$(MAKE) -C integration/simgpu OUT=$(BUILD)/simgpu
+workload:
+	@$(MAKE) -C integration/workload OUT=$(BUILD)/workload
+
+.PHONY: lint
+lint: setup-lint ## check format, vet, linters, scripts
+	$(say) "format"
+	@out=$$(.tools/bin/gofumpt -l $$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$')); if [ -n "$$out" ]; then echo "not formatted by gofumpt:"; echo "$$out"; exit 1; fi
+	$(say) "go vet"
+	$(GO) vet ./...
+	$(say) "scripts"
+	shellcheck -x .ci/run integration/setup/*.sh
+	$(say) "golangci-lint"
+	.tools/bin/golangci-lint run
+
+.PHONY: generate generate-offline check-generated
+generate: setup-generate ## make all generated files anew (fetches cuda.h once)
+	@integration/setup/generate.sh fetch
+	@integration/setup/generate.sh offline
+generate-offline: ## make those that come from the tree alone
+	@integration/setup/generate.sh offline
+check-generated: ## fail if one of those is not current
+	@integration/setup/generate.sh check
+
+.PHONY: vet race
+vet: ## go vet
+	$(GO) vet ./...
+race: ## the Go tests of the product under the race detector
+	$(GO) test -race -short -timeout 15m ./cmd/... ./vgpu/... ./shim/... ./hooks/oci/...
+
+.PHONY: bench
+bench: ## measure the engine (hand-over and gate cost come with a later issue)
+	$(say) "the engine's part of a hand-over"
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime 1s ./vgpu/arbiter ./vgpu/wire
+
+.PHONY: fuzz
+FUZZTIME ?= 10s
+fuzz: ## run each Go fuzz target for FUZZTIME (10s)
+	@integration/setup/fuzz.sh $(FUZZTIME)
+
+.PHONY: install
+install: ## install into DESTDIR, PREFIX; run make build first
+	@test -x bin/vgpud -a -e $(BUILD)/lib/libvgpu-cuda.so || { echo "nothing is built yet: run make build" >&2; exit 1; }
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR) $(LIBDIR)/simgpu/bin $(LIBDIR)/simgpu/lib $(DATADIR) $(UNITDIR))
+	# install(1) makes a new file: containers keep the one that they have mounted.
+	install -m 0755 $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%) $(DESTDIR)$(BINDIR)
+	install -m 0755 $(BUILD)/lib/libvgpu-cuda.so $(DESTDIR)$(LIBDIR)
+	install -m 0755 $(BUILD)/simgpu/bin/simgpu $(DESTDIR)$(LIBDIR)/simgpu/bin
+	cp -a $(BUILD)/simgpu/lib/. $(DESTDIR)$(LIBDIR)/simgpu/lib
+	cp -r configs/. $(DESTDIR)$(DATADIR)
+	sed 's#/usr/bin/#$(BINDIR)/#' configs/systemd/vgpud.service >$(DESTDIR)$(UNITDIR)/vgpud.service
+
+.PHONY: clean
+clean: ## remove what was built (.tools, which setup made, stays)
+	rm -rf bin build
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

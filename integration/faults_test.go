@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
+)
+
+// heldForever makes a drain last longer than any test: nothing but the death of
+// the holder frees a GPU that its kernel occupies.
+func heldForever() harness.DaemonOptions {
+	return harness.DaemonOptions{Drain: longest}
+}
+
+// holderAndWaiter starts a container that holds the only GPU with a kernel that
+// outlives every test, and one that waits for it.
+func (n *node) holderAndWaiter() (holder, waiter *harness.Container) {
+	n.t.Helper()
+	holder = n.launch(harness.Spec{ID: "holder", Args: []string{"burst", "--launches", "1", "--gpu-us", "3600000000"}})
+	n.in("holder", "HOLDING", "DRAINING")
+	waiter = n.launch(harness.Spec{ID: "waiter", Args: []string{"vecadd"}})
+	n.in("waiter", "PENDING")
+	return holder, waiter
+}
+
+// A container killed in the middle of its turn: the next one is granted.
+func TestContainerKilledInTurn(t *testing.T) {
+	versions(t, func(t *testing.T, v harness.Version) {
+		n := start(t, harness.Options{Version: v, Daemon: heldForever()})
+		holder, waiter := n.holderAndWaiter()
+		if err := holder.Kill(n.ctx, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		n.finish(waiter)
+		n.noOverlap()
+	})
+}
+
+// The shim killed: its container goes with it, and so does the vGPU.
+func TestShimKilledInTurn(t *testing.T) {
+	versions(t, func(t *testing.T, v harness.Version) {
+		n := start(t, harness.Options{Version: v, Daemon: heldForever()})
+		holder, waiter := n.holderAndWaiter()
+		shim, err := holder.ShimPID()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		n.finish(waiter)
+		n.wait(func() error {
+			if v, err := n.vgpu("holder"); err == nil {
+				return fmt.Errorf("the vGPU %s is still there", v.GetId())
+			}
+			return nil
+		})
+		n.noOverlap()
+	})
+}
+
+// submissions is how much work of each tenant the GPU has seen.
+func (n *node) submissions() map[harness.Tenant]int64 {
+	n.t.Helper()
+	o, err := n.Daemon.Overlap(n.ctx)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	all := map[harness.Tenant]int64{}
+	for _, tenant := range o.Tenants {
+		all[tenant.Tenant] = tenant.Submissions
+	}
+	return all
+}
+
+// goOn waits until each of the containers has submitted work since "before".
+func (n *node) goOn(tenants map[harness.Tenant]*harness.Container, before map[harness.Tenant]int64) {
+	n.t.Helper()
+	n.wait(func() error {
+		now := n.submissions()
+		for tenant, c := range tenants {
+			if c.Ended() {
+				n.t.Fatalf("container %s ended: %s", c.ID, c.Output())
+			}
+			if now[tenant] <= before[tenant] {
+				return fmt.Errorf("container %s has submitted nothing since", c.ID)
+			}
+		}
+		return nil
+	})
+}
+
+// vgpud killed and started again: nobody dies, and turns go on.
+func TestDaemonKilled(t *testing.T) {
+	versions(t, func(t *testing.T, v harness.Version) {
+		n := start(t, harness.Options{Version: v})
+		tenants := n.three(1_000_000)
+		n.goOn(tenants, nil)
+		for range 3 {
+			if err := n.Daemon.Process().Kill(); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range tenants {
+				if c.Ended() {
+					t.Fatalf("container %s did not survive vgpud: %s", c.ID, c.Output())
+				}
+			}
+			if err := n.Daemon.Start(n.ctx); err != nil {
+				t.Fatal(err)
+			}
+			n.goOn(tenants, n.submissions())
+		}
+		n.run(harness.Spec{ID: "new", Args: []string{"vecadd"}})
+		n.noOverlap()
+	})
+}
+
+// containerd restarted: containers go on, and their shims still answer.
+func TestContainerdRestarted(t *testing.T) {
+	versions(t, func(t *testing.T, v harness.Version) {
+		n := start(t, harness.Options{Version: v})
+		tenants := n.three(1_000_000)
+		n.goOn(tenants, nil)
+		if err := n.Containerd.Restart(n.ctx); err != nil {
+			t.Fatal(err)
+		}
+		n.goOn(tenants, n.submissions())
+		for _, c := range tenants {
+			if out, err := c.Exec(n.ctx, "echo", "here"); err != nil || out != "here\n" {
+				t.Errorf("exec in %s after the restart: %q, %v", c.ID, out, err)
+			}
+		}
+		n.noOverlap()
+	})
+}

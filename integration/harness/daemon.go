@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/containerd/ttrpc"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+)
+
+// Daemon is a private vgpud.
+type Daemon struct {
+	Dir     string // of configuration and log
+	State   string // its state directory
+	Socket  string // of its control API
+	GPUs    string // what --gpus was given
+	Machine string // directory of the simulated GPUs
+
+	paths   Paths
+	library string
+	process *Process
+}
+
+// DaemonOptions are what differs between private daemons.
+type DaemonOptions struct {
+	Dir     string
+	GPUs    string        // as for vgpud --gpus; "sim:1" if empty
+	Library string        // the take-over library; the built one if empty
+	Quantum time.Duration // the daemon's default if zero
+	Drain   time.Duration // deadline of a drain; the daemon's default if zero
+	// LogLevel is "info" if empty. Turns needs "trace".
+	LogLevel string
+}
+
+// StartDaemon starts a vgpud and waits until it answers.
+func StartDaemon(ctx context.Context, paths Paths, o DaemonOptions) (*Daemon, error) {
+	d := &Daemon{
+		Dir:     o.Dir,
+		State:   filepath.Join(o.Dir, "s"),
+		Socket:  filepath.Join(o.Dir, "s", "vgpud.sock"),
+		Machine: filepath.Join(o.Dir, "sim"),
+		GPUs:    o.GPUs,
+		paths:   paths,
+		library: o.Library,
+	}
+	if d.GPUs == "" {
+		d.GPUs = "sim:1"
+	}
+	if d.library == "" {
+		d.library = paths.Library
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	config := fmt.Sprintf(`version = 1
+gpus = %q
+state = %q
+socket = %q
+
+[library]
+cuda = %q
+
+[simulated]
+root = %q
+machine = %q
+
+[log]
+level = %q
+format = "json"
+`, d.GPUs, d.State, d.Socket, d.library, paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
+	config += "\n[engine]\n"
+	if o.Quantum > 0 {
+		config += fmt.Sprintf("quantum = %q\n", o.Quantum)
+	}
+	if o.Drain > 0 {
+		config += fmt.Sprintf("drain_deadline = %q\n", o.Drain)
+	}
+	if err := os.WriteFile(d.configPath(), []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	return d, d.Start(ctx)
+}
+
+// Start starts the daemon, again if it was stopped, and waits until it answers.
+func (d *Daemon) Start(ctx context.Context) error {
+	cmd := exec.Command(filepath.Join(d.paths.Bin, "vgpud"), "--config", d.configPath())
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + d.Dir, "TMPDIR=" + d.Dir}
+	var err error
+	d.process, err = startProcess("vgpud", filepath.Join(d.Dir, "vgpud.log"), cmd)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	return eventually(ctx, d.process, func() error {
+		return d.Control(func(c v1.ControlService) error {
+			_, err := c.Info(ctx, &v1.InfoRequest{})
+			return err
+		})
+	})
+}
+
+// Process is the daemon that runs now.
+func (d *Daemon) Process() *Process { return d.process }
+
+// Messages is what the daemon has logged so far.
+func (d *Daemon) Messages() string {
+	b, err := os.ReadFile(filepath.Join(d.Dir, "vgpud.log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// Control calls f with a client of the control API. Safe for concurrent use.
+func (d *Daemon) Control(f func(v1.ControlService) error) error {
+	conn, err := net.Dial("unix", d.Socket)
+	if err != nil {
+		return err
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	return f(v1.NewControlClient(client))
+}
+
+// VGPUs asks the daemon for its vGPUs. Safe for concurrent use.
+func (d *Daemon) VGPUs(ctx context.Context) ([]*v1.VGPU, error) {
+	var list *v1.ListResponse
+	err := d.Control(func(c v1.ControlService) (err error) {
+		list, err = c.List(ctx, &v1.ListRequest{})
+		return err
+	})
+	return list.GetVgpus(), err
+}
+
+// PhysicalGPUs asks the daemon for its GPUs. Safe for concurrent use.
+func (d *Daemon) PhysicalGPUs(ctx context.Context) ([]*v1.GPU, error) {
+	var list *v1.ListGPUsResponse
+	err := d.Control(func(c v1.ControlService) (err error) {
+		list, err = c.ListGPUs(ctx, &v1.ListGPUsRequest{})
+		return err
+	})
+	return list.GetGpus(), err
+}
+
+// CLI runs the operator's command line on this daemon and returns its stdout.
+func (d *Daemon) CLI(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(d.paths.Bin, "vgpu"), append([]string{"--address", d.Socket}, args...)...)
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+// ShimConfig writes the handler configuration that points shims at this daemon
+// and returns its path.
+func (d *Daemon) ShimConfig() (string, error) {
+	path := filepath.Join(d.Dir, "shim.toml")
+	text := fmt.Sprintf("version = 1\naddress = %q\n", d.Socket)
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}
+
+func (d *Daemon) configPath() string { return filepath.Join(d.Dir, "vgpud.toml") }

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Paths says where the build put what a Node runs. All are absolute.
+type Paths struct {
+	Root      string // the repository
+	Bin       string // our programs
+	Library   string // the take-over library
+	Simulated string // the simulated driver: lib/, bin/
+	Workload  string // CUDA programs for containers
+	Kernels   string // PTX
+	Tools     string // what integration/setup brought in
+}
+
+// DefaultPaths finds the repository from the working directory upwards, and
+// checks that it was built. VGPU_TEST_LIBRARY names another take-over library.
+func DefaultPaths() (Paths, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return Paths{}, err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			break
+		}
+		if dir == "/" {
+			return Paths{}, errors.New("the working directory is not inside the repository")
+		}
+		dir = filepath.Dir(dir)
+	}
+	p := Paths{
+		Root:      dir,
+		Bin:       filepath.Join(dir, "bin"),
+		Library:   filepath.Join(dir, "build", "lib", "libvgpu-cuda.so"),
+		Simulated: filepath.Join(dir, "build", "simgpu"),
+		Workload:  filepath.Join(dir, "build", "workload"),
+		Kernels:   filepath.Join(dir, "integration", "kernels"),
+		Tools:     filepath.Join(dir, ".tools"),
+	}
+	// Another build of the library: with sanitizers, or with the gate off.
+	if library := os.Getenv("VGPU_TEST_LIBRARY"); library != "" {
+		p.Library = library
+	}
+	for _, need := range []string{p.Bin, p.Library, p.Workload} {
+		if _, err := os.Stat(need); err != nil {
+			return p, fmt.Errorf("not built yet, run make build: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// Version names a supported containerd.
+type Version string
+
+// The two ends of the supported range: Debian 12's own, and the newest.
+const (
+	Containerd16 Version = "1.6.20"
+	Containerd24 Version = "2.4.2"
+)
+
+// Versions lists those that the tests run under.
+func Versions() []Version { return []Version{Containerd16, Containerd24} }
+
+// containerdBin is the directory of containerd, ctr and the stock runc shim.
+func (p Paths) containerdBin(v Version) (string, error) {
+	dir := filepath.Join(p.Tools, "containerd-"+string(v), "bin")
+	if v == Containerd16 {
+		dir = filepath.Join(p.Tools, "debian", "containerd", "usr", "bin")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "containerd")); err != nil {
+		return "", fmt.Errorf("containerd %s is not there, run make setup: %w", v, err)
+	}
+	return dir, nil
+}
+
+func (p Paths) runcBin() string {
+	return filepath.Join(p.Tools, "debian", "runc", "usr", "sbin")
+}

@@ -1,0 +1,210 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Brings in what building, the demo and the tests need, on Debian 12 as root
+# with Go, gcc and make present:
+#
+#   setup.sh build|demo|test|generate|lint|all
+#
+# Debian packages come from apt; containerd, runc and Go tools go into .tools in
+# the repository and nowhere else. What is there already is used again; what an
+# interrupted run left half done is done again (a thing appears under its final
+# name only when it is whole).
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+tools=$root/.tools
+# shellcheck source=integration/setup/versions.sh
+. "$here/versions.sh"
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
+
+scratch=
+cleanup() { if [ -n "$scratch" ]; then rm -rf "$scratch"; fi; }
+trap cleanup EXIT
+# make_scratch makes an empty directory on the file system of .tools, so that
+# what is built there can be renamed into place.
+make_scratch() {
+	cleanup
+	scratch=$(mktemp -d "$tools/tmp.XXXXXX")
+}
+
+# with_progress runs a long command with its output in a file, and says every
+# fifteen seconds that it still runs. A failure shows the end of the output.
+with_progress() {
+	local what=$1 log pid seconds=0 rc=0
+	shift
+	log=$(mktemp)
+	"$@" >"$log" 2>&1 &
+	pid=$!
+	while kill -0 "$pid" 2>/dev/null; do
+		sleep 1
+		seconds=$((seconds + 1))
+		if [ $((seconds % 15)) -eq 0 ]; then say "  $what: $seconds s so far"; fi
+	done
+	wait "$pid" || rc=$?
+	if [ "$rc" -ne 0 ]; then
+		tail -n 40 "$log" >&2
+		rm -f "$log"
+		die "$what failed (exit status $rc); the end of its output is above"
+	fi
+	rm -f "$log"
+}
+
+updated=
+apt_update() {
+	if [ -n "$updated" ]; then return; fi
+	say "reading Debian's package lists"
+	with_progress "apt-get update" apt-get -qq -o DPkg::Lock::Timeout=300 update
+	updated=yes
+}
+
+have_package() {
+	[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# apt_install WHY PACKAGE... installs those that are missing.
+apt_install() {
+	local why=$1 package missing=()
+	shift
+	for package in "$@"; do
+		have_package "$package" || missing+=("$package")
+	done
+	if [ ${#missing[@]} -eq 0 ]; then
+		say "Debian packages for $why: there already ($*)"
+		return
+	fi
+	[ "$(id -u)" -eq 0 ] || die "missing Debian packages (${missing[*]}), and installing them needs root"
+	command -v apt-get >/dev/null || die "apt-get not found: this needs Debian 12, or these packages from elsewhere: ${missing[*]}"
+	apt_update
+	say "installing Debian packages for $why: ${missing[*]}"
+	with_progress "apt-get install" env DEBIAN_FRONTEND=noninteractive \
+		apt-get -qq -y --no-install-recommends -o DPkg::Lock::Timeout=300 install "${missing[@]}"
+}
+
+# apt_unpack PACKAGE VERSION unpacks a Debian package into .tools/debian/PACKAGE
+# without installing it.
+apt_unpack() {
+	local package=$1 version=$2 dir=$tools/debian/$1 got debs
+	got=$(cat "$dir/.version" 2>/dev/null || true)
+	case $got in
+	"$version"*)
+		say "$package $got: there already (.tools/debian/$package)"
+		return
+		;;
+	esac
+	apt_update
+	say "fetching Debian's $package $version into .tools (it is not installed)"
+	make_scratch
+	# apt drops privileges to _apt for the download, and warns when that user
+	# can not write there.
+	local download
+	download=$(mktemp -d)
+	if id _apt >/dev/null 2>&1; then chown _apt "$download"; fi
+	chmod 0755 "$download"
+	(cd "$download" && with_progress "apt-get download $package" apt-get -qq download "$package")
+	debs=("$download"/*.deb)
+	got=$(dpkg-deb -f "${debs[0]}" Version)
+	case $got in
+	"$version"*) ;;
+	*)
+		rm -rf "$download"
+		die "Debian offers $package $got, wanted $version: this needs Debian 12"
+		;;
+	esac
+	dpkg-deb -x "${debs[0]}" "$scratch/package"
+	rm -rf "$download"
+	echo "$got" >"$scratch/package/.version"
+	mkdir -p "$tools/debian"
+	rm -rf "$dir"
+	mv "$scratch/package" "$dir"
+}
+
+# go_tool NAME MODULE@VERSION builds a program from its Go module into .tools/bin.
+go_tool() {
+	local name=$1 source=$2
+	if [ "$(cat "$tools/bin/.$name.source" 2>/dev/null)" = "$source" ] && [ -x "$tools/bin/$name" ]; then
+		say "$name ${source##*@}: there already"
+		return
+	fi
+	say "building $name from its Go module ($source)"
+	make_scratch
+	with_progress "$name" env GOBIN="$scratch" CGO_ENABLED=0 GOFLAGS= go install -trimpath "$source"
+	mkdir -p "$tools/bin"
+	mv "$scratch/$name" "$tools/bin/$name"
+	echo "$source" >"$tools/bin/.$name.source"
+}
+
+setup_containerd() {
+	local dir=$tools/containerd-$CONTAINERD module=github.com/containerd/containerd/v2
+	if [ -x "$dir/bin/containerd" ] && [ -x "$dir/bin/ctr" ] && [ -x "$dir/bin/containerd-shim-runc-v2" ]; then
+		say "containerd $CONTAINERD: there already (.tools/containerd-$CONTAINERD)"
+		return
+	fi
+	say "building containerd $CONTAINERD from its Go module into .tools (about 3 minutes the first time)"
+	make_scratch
+	mkdir -p "$scratch/containerd/bin"
+	with_progress "containerd $CONTAINERD" env GOBIN="$scratch/containerd/bin" CGO_ENABLED=0 GOFLAGS= \
+		go install -trimpath -tags "$CONTAINERD_TAGS" \
+		-ldflags "-s -w -X $module/version.Version=$CONTAINERD" \
+		"$module/cmd/containerd@v$CONTAINERD" "$module/cmd/ctr@v$CONTAINERD" \
+		"$module/cmd/containerd-shim-runc-v2@v$CONTAINERD"
+	rm -rf "$dir"
+	mv "$scratch/containerd" "$dir"
+}
+
+check_build_tools() {
+	local tool
+	for tool in go gcc make; do
+		command -v $tool >/dev/null || die "$tool not found: install Go $(sed -n 's/^go //p' "$root/go.mod") or later, gcc and make first"
+	done
+}
+
+setup_build() { apt_install "building" "${APT_BUILD[@]}"; }
+
+setup_demo() {
+	apt_install "the demo" "${APT_DEMO[@]}"
+	apt_unpack runc "$DEBIAN_RUNC"
+	setup_containerd
+}
+
+setup_test() {
+	apt_install "the tests" "${APT_TEST[@]}"
+	apt_unpack containerd "$DEBIAN_CONTAINERD"
+}
+
+setup_generate() {
+	apt_install "generating code" "${APT_GENERATE[@]}"
+	go_tool protoc-gen-go "google.golang.org/protobuf/cmd/protoc-gen-go@$PROTOC_GEN_GO"
+	go_tool protoc-gen-go-ttrpc "github.com/containerd/ttrpc/cmd/protoc-gen-go-ttrpc@$PROTOC_GEN_GO_TTRPC"
+}
+
+setup_lint() {
+	apt_install "linting" shellcheck
+	go_tool gofumpt "mvdan.cc/gofumpt@$GOFUMPT"
+	go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$GOLANGCI_LINT"
+}
+
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|test|generate|lint|all"
+mkdir -p "$tools"
+# Two runs at once take turns; the lock goes with the process.
+exec 9>"$tools/.lock"
+flock -n 9 || { say "waiting for another setup that is running"; flock 9; }
+# What a killed run left.
+rm -rf "$tools"/tmp.??????
+
+check_build_tools
+case $1 in
+build) parts=(build) ;;
+demo) parts=(build demo) ;;
+test) parts=(build demo test) ;;
+generate) parts=(build generate) ;;
+lint) parts=(lint) ;;
+all) parts=(build demo test generate lint) ;;
+*) die "unknown part $1" ;;
+esac
+for part in "${parts[@]}"; do
+	"setup_$part"
+done

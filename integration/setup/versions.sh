@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# shellcheck disable=SC2034
+# What setup.sh brings in, by version. Sourced, never run.
+
+# Debian 12's own containerd and runc: the oldest pair that is supported. They
+# are unpacked into .tools, not installed: installing containerd would start a
+# daemon on the host, and conflicts with other packages of containerd.
+# The security updates of Debian change what follows these versions.
+DEBIAN_CONTAINERD=1.6.20
+DEBIAN_RUNC=1.1.5
+
+# The newest containerd that is supported, built from its Go module.
+CONTAINERD=2.4.2
+# Plugins that need a host (CRI, device mapper) or cgo are left out: the tests
+# start containers through ctr alone.
+CONTAINERD_TAGS="no_cri no_btrfs no_devmapper no_zfs"
+
+# Debian packages, by what needs them.
+APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
+APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
+APT_TEST=(python3-numba strace shellcheck)  # a CUDA client nobody here wrote; what a process calls; scripts
+APT_GENERATE=(protobuf-compiler libprotobuf-dev python3-pip)
+
+# Code generators and linters, built from their Go modules.
+PROTOC_GEN_GO=v1.36.12
+PROTOC_GEN_GO_TTRPC=v1.2.9
+GOFUMPT=v0.12.0
+GOLANGCI_LINT=v2.15.0
+
+# cuda.h, read once by "make generate" (the wheel holds it; nothing of it is kept).
+CUDA_RUNTIME_WHEEL=nvidia-cuda-runtime==13.5.37

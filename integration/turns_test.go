@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
+)
+
+// burstArgs is a container's share of contention: bursts with pauses between.
+func burstArgs(bursts int) []string {
+	return []string{"burst", "--bursts", fmt.Sprint(bursts), "--launches", "5", "--gpu-us", "10000", "--cpu-us", "0", "--rest-us", "5000"}
+}
+
+// three starts three containers that want the GPU at the same time, and returns
+// who they are in the simulated GPU's log.
+func (n *node) three(bursts int) map[harness.Tenant]*harness.Container {
+	n.t.Helper()
+	var all []*harness.Container
+	for _, id := range []string{"one", "two", "three"} {
+		all = append(all, n.launch(harness.Spec{ID: id, Args: burstArgs(bursts)}))
+	}
+	return n.tenants(all...)
+}
+
+// tenants tells who the containers are in the simulated GPU's log.
+func (n *node) tenants(all ...*harness.Container) map[harness.Tenant]*harness.Container {
+	n.t.Helper()
+	tenants := map[harness.Tenant]*harness.Container{}
+	for _, c := range all {
+		tenant, err := c.Tenant()
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		tenants[tenant] = c
+	}
+	return tenants
+}
+
+// vgpuIDs tells the ids of the containers' vGPUs.
+func (n *node) vgpuIDs(tenants map[harness.Tenant]*harness.Container) map[harness.Tenant]string {
+	n.t.Helper()
+	ids := map[harness.Tenant]string{}
+	for tenant, c := range tenants {
+		v, err := n.vgpu(c.ID)
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		ids[tenant] = v.GetId()
+	}
+	return ids
+}
+
+// inTurns fails the test if any work was submitted outside a turn of the vGPU
+// that it is of. vgpud must log at level trace.
+func (n *node) inTurns(ids map[harness.Tenant]string) {
+	n.t.Helper()
+	turns, err := n.Daemon.Turns()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	log, err := n.Daemon.Log(n.ctx)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	work, outside := 0, 0
+	for _, op := range log {
+		if op.Class != harness.ClassWork {
+			continue
+		}
+		work++
+		if harness.Within(turns, ids[op.Tenant], op.Submit) {
+			continue
+		}
+		outside++
+		if outside <= 5 {
+			n.t.Errorf("%s of vGPU %q was submitted at %v, in no turn of it", op.Name, ids[op.Tenant], op.Submit)
+		}
+	}
+	if outside > 0 || work == 0 {
+		n.t.Errorf("%d of %d pieces of work were submitted outside a turn", outside, work)
+	}
+}
+
+// Invariants 1 and 2: three containers take turns; the simulated GPU sees no
+// overlap, and each piece of work was submitted in a turn of its own vGPU.
+func TestTurns(t *testing.T) {
+	versions(t, func(t *testing.T, v harness.Version) {
+		n := start(t, harness.Options{Version: v, Daemon: harness.DaemonOptions{LogLevel: "trace"}})
+		const bursts = 20
+		tenants := n.three(bursts)
+		ids := n.vgpuIDs(tenants)
+		for _, c := range tenants {
+			n.finish(c)
+		}
+		o := n.noOverlap()
+		if want := int64(3 * bursts * 5); o.Submissions < want || len(o.Tenants) != 3 {
+			t.Errorf("the simulated GPU has seen %d pieces of work of %d tenants, want %d of 3", o.Submissions, len(o.Tenants), want)
+		}
+		n.inTurns(ids)
+	})
+}
+
+// The same three containers with the gate switched off: the simulated GPU sees
+// them compute at the same time. It shows that TestTurns can fail, and why it
+// does not. "make test" builds that library with VGPU_NO_GATE=1 into build/nogate;
+// to see TestTurns itself fail with it, run
+//
+//	make build nogate && VGPU_TEST_LIBRARY=$PWD/build/nogate/libvgpu-cuda.so go test ./integration -run TestTurns
+func TestSwitchedOffGate(t *testing.T) {
+	paths, err := harness.DefaultPaths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, harness.Options{
+		Version: harness.Containerd24,
+		Daemon:  harness.DaemonOptions{Library: filepath.Join(paths.Root, "build", "nogate", "libvgpu-cuda.so")},
+	})
+	for _, c := range n.three(20) {
+		n.finish(c)
+	}
+	o, err := n.Daemon.Overlap(n.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.OverlapNS == 0 || len(o.Tenants) != 3 {
+		t.Errorf("with the gate switched off the simulated GPU should see overlap of 3 tenants: %+v", o)
+	}
+}
+
+// Invariant 3: while one container holds one GPU for good, another gets the
+// other GPU.
+func TestSecondGPU(t *testing.T) {
+	n := start(t, harness.Options{
+		Version: harness.Containerd24,
+		Daemon:  harness.DaemonOptions{GPUs: "sim:2", Drain: longest},
+	})
+	// One kernel that outlives the test: its GPU is not to be had.
+	n.launch(harness.Spec{ID: "hog", Args: []string{"burst", "--launches", "1", "--gpu-us", "3600000000"}})
+	n.in("hog", "HOLDING")
+	n.run(harness.Spec{ID: "other", Args: []string{"vecadd"}})
+	if o := n.noOverlap(); len(o.GPUs) != 2 || o.GPUs[0].Submissions == 0 || o.GPUs[1].Submissions == 0 {
+		t.Errorf("both GPUs should have seen work: %+v", o)
+	}
+}
+
+// Invariant 4: who is done loses the GPU without being revoked: a container that
+// computes once and then sleeps for good does not keep another from the only GPU.
+func TestReleasedOnCompletion(t *testing.T) {
+	n := start(t, harness.Options{
+		Version: harness.Containerd24,
+		Daemon:  harness.DaemonOptions{Quantum: longestQuantum},
+	})
+	sleeper := n.launch(harness.Spec{ID: "sleeper", Args: []string{"burst", "--bursts", "1", "--gpu-us", "1000", "--rest-us", "600000000"}})
+	n.wait(func() error {
+		o, err := n.Daemon.Overlap(n.ctx)
+		if err == nil && (o.Submissions < 10 || o.Open > 0) {
+			err = errNotYet
+		}
+		return err
+	})
+	n.run(harness.Spec{ID: "next", Args: []string{"vecadd"}})
+	if sleeper.Ended() {
+		t.Errorf("the first container ended: %s", sleeper.Output())
+	}
+	v, err := n.vgpu("sleeper")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u := v.GetUsage(); u.GetTurns() == 0 || u.GetDrains() != 0 {
+		t.Errorf("the first container's turn should have ended by completion: %v", u)
+	}
+	n.noOverlap()
+}
+
+// Quantum: who never completes is revoked when another waits.
+func TestHogIsRevoked(t *testing.T) {
+	n := start(t, harness.Options{Version: harness.Containerd24})
+	hog := n.launch(harness.Spec{ID: "hog", Args: []string{"hog", "--ms", "0"}})
+	n.says(hog, "running")
+	n.run(harness.Spec{ID: "other", Args: []string{"vecadd"}})
+	v, err := n.vgpu("hog")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.GetUsage().GetDrains() == 0 {
+		t.Errorf("the hog's turns did not end by a revoke: %v", v.GetUsage())
+	}
+	n.noOverlap()
+}
