@@ -225,18 +225,51 @@ func TestBinaryKilled(t *testing.T) {
 	}
 }
 
+// A state file that can not be used: the container is cleaned up all the same,
+// and the operator is told. containerd logs what `delete` writes to standard
+// error, and takes standard output for the answer.
+func TestBinaryDeletesDespiteItsState(t *testing.T) {
+	for _, c := range []struct{ description, state, says string }{
+		{"of a newer version", `{"version": 99, "later": true}`, "version 99"},
+		{"cut off", `{"version": 1, "addr`, "unexpected end"},
+		{"empty", ``, "unexpected end"},
+		{"without the vGPU", `{"version": 1}`, "damaged"},
+	} {
+		t.Run(c.description, func(t *testing.T) {
+			p := newProcess(t)
+			path := filepath.Join(p.bundle, bundle.StateFile)
+			if err := os.WriteFile(path, []byte(c.state), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			stderr := p.deleted()
+			for _, s := range []string{"level=warning", path, c.says, "left to vgpud"} {
+				if !strings.Contains(stderr, s) {
+					t.Errorf("%q is not in the log: %s", s, stderr)
+				}
+			}
+			if data, err := os.ReadFile(path); err != nil || string(data) != c.state {
+				t.Errorf("the state is %q now, %v", data, err)
+			}
+		})
+	}
+}
+
 // deleted runs the `delete` action, whose standard output is the answer and
-// nothing else.
-func (p *process) deleted() {
+// nothing else, and returns its standard error.
+func (p *process) deleted() (stderr string) {
 	p.t.Helper()
-	out, err := p.command("-bundle", p.bundle, "delete").Output()
+	cmd := p.command("-bundle", p.bundle, "delete")
+	var log strings.Builder
+	cmd.Stderr = &log
+	out, err := cmd.Output()
 	if err != nil {
-		p.t.Fatalf("delete: %v", err)
+		p.t.Fatalf("delete: %v: %s", err, log.String())
 	}
 	var resp taskv3.DeleteResponse
 	if err := proto.Unmarshal(out, &resp); err != nil || resp.GetExitStatus() != 137 {
 		p.t.Errorf("delete answered %q: %v, %v", out, &resp, err)
 	}
+	return log.String()
 }
 
 func TestBinaryFails(t *testing.T) {

@@ -32,21 +32,24 @@ func (c *control) close() { c.client.Close() }
 const redialInterval = 25 * time.Millisecond
 
 // dial connects to vgpud's control socket. For as long as patience, and ctx
-// allow, it tries again if nobody listens there. An error says how to start
-// vgpud.
+// allow, it tries again if nobody listens there, or if the queue of a vgpud
+// that is busy or stopped is full. An error says what to do about vgpud.
 func dial(ctx context.Context, address string, patience time.Duration) (*control, error) {
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var d net.Dialer
 	for {
 		// The try itself is bound by ctx alone, so that it is made even
-		// without patience.
+		// without patience. It never waits: the socket is a local one.
 		conn, err := d.DialContext(ctx, "unix", address)
 		if err == nil {
 			client := ttrpc.NewClient(conn)
 			return &control{v1.NewControlClient(client), client}, nil
 		}
-		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) {
+		if ended := ctx.Err(); ended != nil {
+			return nil, fmt.Errorf("failed to connect to vgpud on %s: %w", address, ended)
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EAGAIN) {
 			return nil, unreachable(address, err)
 		}
 		select {
@@ -57,6 +60,7 @@ func dial(ctx context.Context, address string, patience time.Duration) (*control
 	}
 }
 
+// unreachable makes the failure to get an answer an error that says what to do.
 func unreachable(address string, err error) error {
 	// The address is named once, not by net.OpError again.
 	if op, ok := errors.AsType[*net.OpError](err); ok {
@@ -65,19 +69,23 @@ func unreachable(address string, err error) error {
 	if sys, ok := errors.AsType[*os.SyscallError](err); ok {
 		err = sys.Err
 	}
-	if errors.Is(err, fs.ErrPermission) {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
 		return coded(fmt.Errorf("failed to connect to vgpud on %s, which serves root alone: %w", address, err), errdefs.ErrPermissionDenied)
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, syscall.EAGAIN):
+		return coded(fmt.Errorf("vgpud runs but does not answer on %s (%w); see its log, or restart it with `systemctl restart vgpud`",
+			address, err), errdefs.ErrUnavailable)
 	}
 	return coded(fmt.Errorf("vgpud does not answer on %s (%w); start it with `vgpud` or `systemctl start vgpud`",
 		address, err), errdefs.ErrUnavailable)
 }
 
 // failed makes an error of a call of vgpud one that keeps its code and says
-// what was tried. A call that ran out of time reads like a vgpud that is not
-// there, because it needs the same remedy.
+// what was tried. The caller's own end is none of the errors: no call of vgpud
+// hangs on it.
 func failed(what, address string, err error) error {
 	// Errors of our own side are no answer of vgpud's.
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ttrpc.ErrClosed) {
+	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ttrpc.ErrClosed) {
 		err = errgrpc.ToNative(err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ttrpc.ErrClosed) {

@@ -110,7 +110,9 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 	}
 	defer func() {
 		if retErr != nil {
-			s.undo(ctx, id, dir)
+			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.releaseTimeout)
+			defer cancel()
+			undo(limited, dir, state)
 		}
 	}()
 
@@ -141,7 +143,11 @@ func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State
 	if err := state.Write(dir); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.createTimeout)
+	// All the time that vgpud gets: to be reached, to answer, and to take back.
+	// A caller who gives up does not end it. A request that was sent is answered
+	// before anything else is asked: a release that overtakes it inside vgpud
+	// would find nothing, and leave what is made afterwards to nobody.
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.createTimeout)
 	defer cancel()
 	c, err := dial(ctx, state.Address, s.dialPatience)
 	if err != nil {
@@ -150,7 +156,7 @@ func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State
 		return nil, errors.Join(err, bundle.RemoveState(dir))
 	}
 	defer c.close()
-	answer, err := c.Create(ctx, &v1.CreateRequest{
+	answer, err := c.Create(limited, &v1.CreateRequest{
 		Container:    container(state),
 		Instance:     state.Instance,
 		Bundle:       dir,
@@ -158,15 +164,17 @@ func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State
 		DefaultCount: uint32(defaultCount),
 	})
 	if err != nil {
-		s.undo(ctx, state.ID, dir)
+		undo(limited, dir, state)
 		return nil, failed("create the vGPU of container "+state.ID, state.Address, err)
 	}
 	return answer, nil
 }
 
-// undo releases the vGPU of a container that could not be created.
-func (s *service) undo(ctx context.Context, id, dir string) {
-	if err := release(ctx, dir, s.releaseTimeout); err != nil {
-		log.G(ctx).WithError(err).WithField("id", id).Warn("left to the cleanup of the bundle")
+// undo releases the vGPU of a container that could not be created. It does not
+// look for the state in the bundle, which may be gone: containerd removes it as
+// soon as it has heard that the caller gave up.
+func undo(ctx context.Context, dir string, state bundle.State) {
+	if err := giveBack(ctx, dir, state); err != nil {
+		log.G(ctx).WithError(err).WithField("id", state.ID).Warn("left to the cleanup of the bundle")
 	}
 }

@@ -186,18 +186,6 @@ func TestCreateRollsBack(t *testing.T) {
 			says: []string{"no GPU has 8 GiB free", testID},
 		},
 		{
-			description: "vgpud never answers",
-			prepare: func(f *fixture) {
-				f.service.createTimeout = 50 * time.Millisecond
-				f.vgpud.create = func(ctx context.Context, _ *v1.CreateRequest) error {
-					<-ctx.Done()
-					return ctx.Err()
-				}
-			},
-			code: errdefs.IsUnavailable,
-			says: []string{"vgpud.sock", "systemctl start vgpud"},
-		},
-		{
 			description: "the state can not be written",
 			prepare: func(f *fixture) {
 				// A directory can not be replaced by a file.

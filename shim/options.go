@@ -90,8 +90,15 @@ func (h handler) runcOptions(cgroupsPath string) *options.Options {
 	if h.runc != nil {
 		return h.runc
 	}
-	r := h.Runc
-	o := &options.Options{
+	r, systemd := h.Runc, systemdCgroup(cgroupsPath)
+	if r.SystemdCgroup != nil {
+		systemd = *r.SystemdCgroup
+		r.SystemdCgroup = nil
+	}
+	if r == (config.Runc{}) && !systemd {
+		return nil
+	}
+	return &options.Options{
 		BinaryName:    r.BinaryName,
 		Root:          r.Root,
 		ShimCgroup:    r.ShimCgroup,
@@ -100,15 +107,8 @@ func (h handler) runcOptions(cgroupsPath string) *options.Options {
 		NoNewKeyring:  r.NoNewKeyring,
 		IoUid:         r.IoUID,
 		IoGid:         r.IoGID,
-		SystemdCgroup: systemdCgroup(cgroupsPath),
+		SystemdCgroup: systemd,
 	}
-	if r.SystemdCgroup != nil {
-		o.SystemdCgroup = *r.SystemdCgroup
-	}
-	if proto.Equal(o, new(options.Options)) {
-		return nil
-	}
-	return o
 }
 
 // systemdCgroup says whether a cgroupsPath has the form slice:prefix:name that

@@ -29,6 +29,11 @@ func release(ctx context.Context, dir string, timeout time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
+	return giveBack(ctx, dir, state)
+}
+
+// giveBack is release for who knows the state. ctx bounds it.
+func giveBack(ctx context.Context, dir string, state bundle.State) error {
 	c, err := dial(ctx, state.Address, 0)
 	if err != nil {
 		return fmt.Errorf("failed to remove the vGPU of container %s: %w", state.ID, err)

@@ -29,9 +29,10 @@ func (m shimManager) Stop(ctx context.Context, id string) (cshim.StopStatus, err
 	status, err := m.Shim.Stop(ctx, id)
 	// The vGPU goes after the container's processes, which runc has killed by
 	// now: the next one must not be granted while they still compute. vgpud
-	// has noticed their end itself, so that nobody waited for this.
+	// has noticed their end itself, so that nobody waited for this. A state that
+	// can not be used, of a newer shim or damaged, stops nothing either.
 	if err := release(ctx, dir, releaseTimeout); err != nil {
-		log.G(ctx).WithError(err).WithField("id", id).Warn("the vGPU is left to vgpud")
+		log.G(ctx).WithError(err).WithField("id", id).Warn("the vGPU is left to vgpud, which removes it once the bundle is gone")
 	}
 	m.removeSockets(ctx, dir)
 	return status, err

@@ -18,10 +18,10 @@ import (
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
 
-// timeout is for one question to vgpud, which answers from memory.
-const timeout = 10 * time.Second
+// defaultTimeout is for one question to vgpud, which answers from memory.
+const defaultTimeout = 5 * time.Second
 
-// notRunning says that nobody answers at an address.
+// notRunning says that nobody listens at an address.
 type notRunning struct {
 	address string
 	cause   error
@@ -35,28 +35,53 @@ func (e notRunning) Error() string {
 
 func (e notRunning) Unwrap() error { return e.cause }
 
-func dial(ctx context.Context, address string) (v1.ControlService, func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// silent says that somebody listens at an address, and no answer came.
+type silent struct {
+	address string
+	cause   string
+}
+
+func (e silent) Error() string {
+	return fmt.Sprintf("vgpud runs but does not answer at %s (%s)\n"+
+		"See its log (\"journalctl -u vgpud\"), or restart it with \"systemctl restart vgpud\": containers go on meanwhile.",
+		e.address, e.cause)
+}
+
+// ask puts a question to vgpud. The time limit is for connecting and for the
+// answer together. what says what is tried, for the error.
+func (a *app) ask(ctx context.Context, what string, question func(context.Context, v1.ControlService) error) error {
+	ctx, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", address)
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", a.address)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 		var sys syscall.Errno
 		errors.As(err, &sys)
-		return nil, nil, notRunning{address: address, cause: sys}
+		return notRunning{address: a.address, cause: sys}
+	case errors.Is(err, syscall.EAGAIN):
+		return silent{address: a.address, cause: "too many connections wait for it"}
 	case errors.Is(err, os.ErrPermission):
-		return nil, nil, fmt.Errorf("only root may use vgpud's control socket %s: %w", address, err)
+		return fmt.Errorf("only root may use vgpud's control socket %s: %w", a.address, err)
 	case err != nil:
-		return nil, nil, fmt.Errorf("failed to reach vgpud: %w", err)
+		return fmt.Errorf("failed to reach vgpud: %w", err)
 	}
 	client := ttrpc.NewClient(conn)
-	return v1.NewControlClient(client), func() { client.Close() }, nil
+	defer client.Close()
+	if err := question(ctx, v1.NewControlClient(client)); err != nil {
+		return a.failed(what, err)
+	}
+	return nil
 }
 
 // failed puts what was tried before what vgpud answered.
-func failed(what string, err error) error {
-	err = errgrpc.ToNative(err)
-	if errors.Is(err, ttrpc.ErrClosed) || errdefs.IsUnavailable(err) {
+func (a *app) failed(what string, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		err = errgrpc.ToNative(err)
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return silent{address: a.address, cause: fmt.Sprintf("no answer within %v", a.timeout)}
+	case errors.Is(err, ttrpc.ErrClosed), errdefs.IsUnavailable(err):
 		return fmt.Errorf("failed to %s: vgpud went away, or this user is not root: %w", what, err)
 	}
 	return fmt.Errorf("failed to %s: %w", what, err)

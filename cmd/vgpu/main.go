@@ -24,6 +24,7 @@ const (
 	exitFailure    = 1
 	exitUsage      = 2
 	exitNotRunning = 3
+	exitSilent     = 4
 )
 
 const defaultAddress = "/run/vgpu/vgpud.sock"
@@ -31,7 +32,8 @@ const defaultAddress = "/run/vgpu/vgpud.sock"
 const long = `vgpu shows the virtual GPUs of this machine's containers and the physical GPUs
 that they share. It asks vgpud over its control socket, which only root may use.
 
-Exit codes: 0 done, 1 failed, 2 wrong use, 3 vgpud does not run.
+Exit codes: 0 done, 1 failed, 2 wrong use, 3 vgpud does not run, 4 vgpud runs but
+does not answer.
 The fields of --output json are described in docs/cli.md and stay as they are.`
 
 func main() {
@@ -54,12 +56,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var (
 		wrong  usage
 		absent notRunning
+		mute   silent
 	)
 	switch {
 	case errors.As(err, &wrong):
 		return exitUsage
 	case errors.As(err, &absent):
 		return exitNotRunning
+	case errors.As(err, &mute):
+		return exitSilent
 	}
 	return exitFailure
 }
@@ -73,6 +78,7 @@ func (u usage) Unwrap() error { return u.error }
 type app struct {
 	address string
 	output  string
+	timeout time.Duration
 }
 
 func command() *cobra.Command {
@@ -94,6 +100,9 @@ func command() *cobra.Command {
 			if a.output != "table" && a.output != "json" {
 				return usage{fmt.Errorf("--output=%s: must be table or json", a.output)}
 			}
+			if a.timeout <= 0 {
+				return usage{fmt.Errorf("--timeout=%v: must be above 0", a.timeout)}
+			}
 			return nil
 		},
 	}
@@ -104,6 +113,7 @@ func command() *cobra.Command {
 	f := cmd.PersistentFlags()
 	f.StringVar(&a.address, "address", defaultAddress, "vgpud's control socket")
 	f.StringVarP(&a.output, "output", "o", "table", "table or json")
+	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for vgpud's answer")
 
 	cmd.AddCommand(
 		&cobra.Command{
@@ -137,14 +147,12 @@ func none(_ *cobra.Command, args []string) error {
 }
 
 func (a *app) ps(ctx context.Context, w io.Writer) error {
-	c, closeFn, err := dial(ctx, a.address)
-	if err != nil {
+	var resp *v1.ListResponse
+	if err := a.ask(ctx, "list the vGPUs", func(ctx context.Context, c v1.ControlService) (err error) {
+		resp, err = c.List(ctx, &v1.ListRequest{})
 		return err
-	}
-	defer closeFn()
-	resp, err := c.List(ctx, &v1.ListRequest{})
-	if err != nil {
-		return failed("list the vGPUs", err)
+	}); err != nil {
+		return err
 	}
 	if a.output == "json" {
 		return writeJSON(w, vgpusJSON(resp))
@@ -153,14 +161,12 @@ func (a *app) ps(ctx context.Context, w io.Writer) error {
 }
 
 func (a *app) gpus(ctx context.Context, w io.Writer) error {
-	c, closeFn, err := dial(ctx, a.address)
-	if err != nil {
+	var resp *v1.ListGPUsResponse
+	if err := a.ask(ctx, "list the GPUs", func(ctx context.Context, c v1.ControlService) (err error) {
+		resp, err = c.ListGPUs(ctx, &v1.ListGPUsRequest{})
 		return err
-	}
-	defer closeFn()
-	resp, err := c.ListGPUs(ctx, &v1.ListGPUsRequest{})
-	if err != nil {
-		return failed("list the GPUs", err)
+	}); err != nil {
+		return err
 	}
 	if a.output == "json" {
 		return writeJSON(w, gpusJSON(resp))
@@ -168,34 +174,49 @@ func (a *app) gpus(ctx context.Context, w io.Writer) error {
 	return writeGPUs(w, resp.GetGpus())
 }
 
-// version shows its own version even where vgpud does not run.
+// version shows its own version even where vgpud does not run, or does not
+// answer; the latter is a failure all the same.
 func (a *app) version(ctx context.Context, w, stderr io.Writer) error {
 	v := versionJSON{Client: buildJSON{Version: version.Version, Commit: version.Commit}}
-	var absent notRunning
-	c, closeFn, err := dial(ctx, a.address)
-	if err == nil {
-		defer closeFn()
-		info, err := c.Info(ctx, &v1.InfoRequest{})
-		if err != nil {
-			return failed("ask vgpud for its version", err)
-		}
+	var info *v1.InfoResponse
+	err := a.ask(ctx, "ask vgpud for its version", func(ctx context.Context, c v1.ControlService) (err error) {
+		info, err = c.Info(ctx, &v1.InfoRequest{})
+		return err
+	})
+	var (
+		absent notRunning
+		mute   silent
+	)
+	switch {
+	case err == nil:
 		v.Server = &serverJSON{
 			buildJSON: buildJSON{Version: info.GetVersion(), Commit: info.GetCommit()},
 			Source:    info.GetSource(), DriverVersion: info.GetDriverVersion(),
 			Protocol: info.GetProtocol(), Started: info.GetStarted().AsTime().Format(time.RFC3339Nano),
 		}
-	} else if !errors.As(err, &absent) {
+	case !errors.As(err, &absent) && !errors.As(err, &mute):
 		return err
 	}
+	if werr := a.writeVersion(w, v); werr != nil {
+		return werr
+	}
+	if errors.As(err, &absent) {
+		if a.output == "table" {
+			fmt.Fprintf(stderr, "vgpud does not run at %s\n", a.address)
+		}
+		return nil
+	}
+	return err
+}
+
+func (a *app) writeVersion(w io.Writer, v versionJSON) error {
 	if a.output == "json" {
 		return writeJSON(w, v)
 	}
 	fmt.Fprintf(w, "vgpu  %s (%s)\n", v.Client.Version, v.Client.Commit)
-	if v.Server == nil {
-		fmt.Fprintf(stderr, "vgpud does not run at %s\n", a.address)
-		return nil
+	if v.Server != nil {
+		fmt.Fprintf(w, "vgpud %s (%s), %s, driver %s, protocol %d\n",
+			v.Server.Version, v.Server.Commit, v.Server.Source, v.Server.DriverVersion, v.Server.Protocol)
 	}
-	fmt.Fprintf(w, "vgpud %s (%s), %s, driver %s, protocol %d\n",
-		v.Server.Version, v.Server.Commit, v.Server.Source, v.Server.DriverVersion, v.Server.Protocol)
 	return nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"net"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -123,6 +125,96 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// mute accepts connections and answers nothing, as a vgpud does that is stopped
+// or hangs.
+func mute(t *testing.T) string {
+	t.Helper()
+	address := filepath.Join(t.TempDir(), "mute.sock")
+	l, err := net.Listen("unix", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() }) // the kernel accepts; nobody reads
+	return address
+}
+
+// full is the socket of a vgpud that is stopped for so long that the kernel
+// takes no more connections for it.
+func full(t *testing.T) string {
+	t.Helper()
+	address := filepath.Join(t.TempDir(), "full.sock")
+	at := &unix.SockaddrUnix{Name: address}
+	socket := func() int {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(fd) })
+		return fd
+	}
+	l := socket()
+	if err := errors.Join(unix.Bind(l, at), unix.Listen(l, 0)); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		switch err := unix.Connect(socket(), at); {
+		case errors.Is(err, unix.EAGAIN):
+			return address
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	t.Fatal("the queue never fills")
+	return ""
+}
+
+// Without a limit on the answer each of these hangs until the test's own.
+func TestASilentVgpudHangsNoCommand(t *testing.T) {
+	for _, c := range []struct{ description, address, cause string }{
+		{"never answers", mute(t), "within 50ms"},
+		{"accepts no more", full(t), "too many connections"},
+	} {
+		for _, command := range []string{"ps", "gpus", "version"} {
+			t.Run(c.description+", "+command, func(t *testing.T) {
+				code, stdout, stderr := vgpu(t, command, "--address", c.address, "--timeout", "50ms")
+				if code != 4 {
+					t.Errorf("exit code %d", code)
+				}
+				for _, s := range []string{"vgpud runs but does not answer", c.address, c.cause, "log", "systemctl restart vgpud"} {
+					if !strings.Contains(stderr, s) {
+						t.Errorf("%q does not say %q", stderr, s)
+					}
+				}
+				if strings.Contains(stderr, "does not run") || strings.Contains(stderr, "systemctl start") {
+					t.Errorf("%q speaks of a vgpud that does not run", stderr)
+				}
+				// The version of the command itself is known all the same.
+				if strings.Contains(stdout, "vgpu ") != (command == "version") {
+					t.Errorf("the output is %q", stdout)
+				}
+			})
+		}
+	}
+}
+
+// vgpud can also report itself that it ran out of time.
+func TestAVgpudThatRunsOutOfTime(t *testing.T) {
+	address := serve(t, vgpud{fail: context.DeadlineExceeded})
+	if code, _, stderr := vgpu(t, "ps", "--address", address); code != 4 || !strings.Contains(stderr, "does not answer") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+// A user who gives up sees that, and no advice.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out, stderr bytes.Buffer
+	if code := run(ctx, []string{"ps", "--address", mute(t)}, &out, &stderr); code != 1 || strings.Contains(stderr.String(), "systemctl") {
+		t.Errorf("exit code %d: %s", code, stderr.String())
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	address := serve(t, vgpud{fail: errdefs.ErrInternal})
 	absent := filepath.Join(t.TempDir(), "absent.sock")
@@ -146,6 +238,7 @@ func TestExitCodes(t *testing.T) {
 		{"an unknown flag", []string{"ps", "--adress", "x"}, 2, []string{"adress", "--help"}},
 		{"an argument too many", []string{"ps", "x"}, 2, []string{`"x"`}},
 		{"an unknown format", []string{"ps", "--output", "yaml"}, 2, []string{"yaml", "table or json"}},
+		{"a limit that is none", []string{"ps", "--timeout", "0s"}, 2, []string{"--timeout=0s", "above 0"}},
 		{"the version without vgpud", []string{"version", "--address", absent}, 0, []string{"does not run"}},
 		{"help", []string{"--help"}, 0, nil},
 	} {

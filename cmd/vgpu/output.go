@@ -73,7 +73,7 @@ type latencyJSON struct {
 
 type versionJSON struct {
 	Client buildJSON   `json:"client"`
-	Server *serverJSON `json:"server"` // null where vgpud does not run
+	Server *serverJSON `json:"server"` // null where vgpud does not run or does not answer
 }
 
 type buildJSON struct {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // StateFile is the name of the shim's state file in a bundle.
@@ -56,7 +57,27 @@ func ReadState(dir string) (State, error) {
 	if s.Version < 1 || s.Version > stateVersion {
 		return State{}, fmt.Errorf("failed to use %s: version %d, this shim knows 1 to %d", path, s.Version, stateVersion)
 	}
+	if missing := s.missing(); missing != nil {
+		return State{}, fmt.Errorf("failed to use %s: it is damaged, without %s", path, strings.Join(missing, ", "))
+	}
 	return s, nil
+}
+
+// missing names the fields that must not be empty and are. A release without
+// an instance would not mean this vGPU, but whichever the container has.
+func (s State) missing() (names []string) {
+	for _, f := range []struct{ name, value string }{
+		{"address", s.Address},
+		{"namespace", s.Namespace},
+		{"id", s.ID},
+		{"containerd", s.Containerd},
+		{"instance", s.Instance},
+	} {
+		if f.value == "" {
+			names = append(names, f.name)
+		}
+	}
+	return names
 }
 
 // RemoveState removes the state from the directory dir. It succeeds if there

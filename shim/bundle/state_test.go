@@ -65,6 +65,12 @@ func TestReadState(t *testing.T) {
 		{"a field that a later version added", strings.Replace(stateV1, "{", `{"later":{},`, 1), ""},
 		{"a newer version", strings.Replace(stateV1, ":1,", ":2,", 1), "version 2"},
 		{"no version", strings.Replace(stateV1, `"version":1,`, "", 1), "version 0"},
+		// Without an instance, vgpud would remove whichever the container has.
+		{"no instance", strings.Replace(stateV1, `"instance":"ONCE"`, `"instance":""`, 1), "instance"},
+		{"no container", strings.Replace(stateV1, `"id":"abc",`, "", 1), "id"},
+		{"no address", strings.Replace(stateV1, `"address":"/run/vgpu/vgpud.sock",`, "", 1), "address"},
+		{"an object of something else", `{"version":1}`, "damaged"},
+		{"no object", `"version 1"`, "cannot unmarshal"},
 		{"half a file", stateV1[:30], "unexpected end"},
 		{"an empty file", "", "unexpected end"},
 	} {

@@ -4,7 +4,7 @@ package request
 
 import (
 	"fmt"
-	"math/big"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -221,17 +221,26 @@ func quantity(v string) (uint64, bool) {
 	if !decimal(v) {
 		return 0, false
 	}
-	r, ok := new(big.Rat).SetString(v)
-	if !ok {
+	whole, frac, _ := strings.Cut(v, ".")
+	n, err := strconv.ParseUint(whole, 10, 64)
+	if err != nil {
 		return 0, false
 	}
-	r.Mul(r, new(big.Rat).SetInt(new(big.Int).SetUint64(unit)))
-	// A fraction of a byte is a typing error, such as 1.5 for 1.5Gi.
-	if !r.IsInt() || !r.Num().IsUint64() {
-		return 0, false
+	overflow, n := bits.Mul64(n, unit)
+	// What the digits behind the dot are in bytes, from the last digit on. It is
+	// below one unit, so ten times that fits. If one digit's division by ten
+	// leaves a rest, no later one makes it whole: a fraction of a byte is a
+	// typing error, such as 1.5 for 1.5Gi.
+	var part uint64
+	for i := len(frac) - 1; i >= 0; i-- {
+		part += uint64(frac[i]-'0') * unit
+		if part%10 != 0 {
+			return 0, false
+		}
+		part /= 10
 	}
-	n := r.Num().Uint64()
-	return n, n > 0
+	n, carry := bits.Add64(n, part, 0)
+	return n, n > 0 && overflow == 0 && carry == 0
 }
 
 // FormatBytes writes n as the shortest exact quantity: 8Gi, 512Mi, 1000.

@@ -4,6 +4,7 @@ package request
 
 import (
 	"errors"
+	"math/big"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +171,57 @@ func TestErrorsStayShort(t *testing.T) {
 	_, err := Parse(map[string]string{Prefix + "memory": strings.Repeat("9", 100000)}, "", 1)
 	if err == nil || len(err.Error()) > 400 {
 		t.Fatalf("%d characters", len(err.Error()))
+	}
+}
+
+// quantity does by hand what big numbers would do, because the shim is to stay
+// small; here they are the judge.
+func TestQuantityIsExact(t *testing.T) {
+	numbers := []string{
+		"0", "1", "7", "007", "15", "16", "17", "1.5", "0.5", "0.50", "1.0", "0.0", "2.75", "0.1", "0.125", "0.001",
+		"0.0009765625", "0.00048828125", "8.333", "15.9999999", "15.9999999999999999",
+		"15.99999999999999999913263826201159645529", "123456789.000000000931322574615478515625",
+		"18446744073709551615", "18446744073709551616", "18446744073709551615.5", "18446744073.709551615", "18446744073.709551616",
+		"18014398509481983.9990234375", "18014398509481984", "0.00000000000000000000000000000000000001",
+	}
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "k", "K", "M", "G", "T", "P", "E"}
+	for _, n := range numbers {
+		for _, u := range units {
+			judge(t, n, u)
+		}
+	}
+}
+
+func FuzzQuantity(f *testing.F) {
+	f.Add("1.5", uint8(3))
+	f.Add("18446744073709551615", uint8(0))
+	f.Fuzz(func(t *testing.T, number string, unit uint8) {
+		if !decimal(number) {
+			t.Skip()
+		}
+		name := ""
+		if i := int(unit) % (len(suffixes) + 1); i < len(suffixes) {
+			name = suffixes[i].name
+		}
+		judge(t, number, name)
+	})
+}
+
+func judge(t *testing.T, number, unit string) {
+	t.Helper()
+	want, ok := new(big.Rat).SetString(number)
+	if !ok {
+		t.Fatalf("%q is no number", number)
+	}
+	for _, s := range suffixes {
+		if s.name == unit {
+			want.Mul(want, new(big.Rat).SetInt(new(big.Int).SetUint64(s.bytes)))
+		}
+	}
+	right := want.IsInt() && want.Num().IsUint64() && want.Sign() > 0
+	got, ok := quantity(number + unit)
+	if ok != right || ok && got != want.Num().Uint64() {
+		t.Errorf("%s%s is %s bytes; quantity says %d, %v", number, unit, want.RatString(), got, ok)
 	}
 }
 
