@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -33,10 +34,13 @@ Configuration: ` + node.DefaultConfigFile + ` if it is there, or --config FILE; 
 over the file. The file of the release, with every key explained, is
 configs/vgpud.toml.`
 
-const examples = `  vgpud                                  # the GPUs of this machine
-  vgpud --gpus=sim:2                     # two simulated GPUs, no hardware needed
-  vgpud --gpus=sim:1 --state=/tmp/vgpu   # beside another vgpud
-  vgpu ps --address=/tmp/vgpu/vgpud.sock # ask it what runs`
+const examples = `  vgpud                                    # the GPUs of this machine
+  vgpud --gpus=sim:2                       # two simulated GPUs, no hardware needed
+  vgpud --gpus=sim:1 --state=/run/vgpu-2   # beside another vgpud
+  vgpu ps --address=/run/vgpu-2/vgpud.sock # ask it what runs`
+
+// logLines is how many lines of the log may wait to be written.
+const logLines = 8192
 
 func main() {
 	if err := command().Execute(); err != nil {
@@ -129,7 +133,9 @@ func run(ctx context.Context, cfg node.Config) (retErr error) {
 	syscall.Umask(0o077)
 
 	log := logrus.New()
-	log.SetOutput(os.Stderr)
+	lines := newLogWriter(os.Stderr, logLines)
+	defer lines.close(time.Second)
+	log.SetOutput(lines)
 	level, err := logrus.ParseLevel(cfg.Log.Level)
 	if err != nil {
 		return usage{err}
@@ -142,18 +148,23 @@ func run(ctx context.Context, cfg node.Config) (retErr error) {
 	}
 	entry := logrus.NewEntry(log)
 
+	// First of all: what follows makes files in there.
+	state, err := node.OpenState(cfg.State)
+	if err != nil {
+		return err
+	}
 	inventory, err := source.Open(source.Config{
 		GPUs: cfg.GPUs, SimulatedRoot: cfg.Simulated.Root, Machine: cfg.Simulated.Machine,
 		Log: entry.Infof,
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, state.Close())
 	}
 	defer func() { retErr = errors.Join(retErr, inventory.Close()) }()
 	for _, g := range inventory.GPUs() {
 		entry.WithFields(logrus.Fields{"uuid": g.UUID, "model": g.Model, "memory_bytes": g.MemoryBytes}).Info("found a GPU")
 	}
-	daemon, err := node.New(cfg, inventory, entry, node.Build{Version: version.Version, Commit: version.Commit})
+	daemon, err := node.New(cfg, state, inventory, entry, node.Build{Version: version.Version, Commit: version.Commit})
 	if err != nil {
 		return err
 	}

@@ -61,6 +61,7 @@ func TestMistakesAreMistakesOfUse(t *testing.T) {
 		{[]string{"--config=/does/not/exist"}, "/does/not/exist"},
 		{[]string{"--state=relative"}, "state"},
 		{[]string{"--log-level=loud"}, "log.level"},
+		{[]string{"--gpus=sim:17"}, "sim:N with N from 1 to 16"},
 	} {
 		cmd := command()
 		cmd.SetArgs(tc.args)

@@ -9,6 +9,10 @@
 package gpu
 
 import (
+	"fmt"
+	"strconv"
+	"strings"
+
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
 
@@ -50,4 +54,21 @@ type Driver struct {
 type Library struct {
 	Source string   // host path
 	Names  []string // file names under which it must be found
+}
+
+// MaxSimulated is how many GPUs a simulated machine can have.
+const MaxSimulated = 16
+
+// ParseSource reads which GPUs an operator wants: "auto" and "nvml" as they are,
+// "sim:N" as "sim" and N.
+func ParseSource(s string) (kind string, n int, _ error) {
+	if s == "auto" || s == "nvml" {
+		return s, 0, nil
+	}
+	if number, ok := strings.CutPrefix(s, "sim:"); ok {
+		if n, err := strconv.Atoi(number); err == nil && 1 <= n && n <= MaxSimulated {
+			return "sim", n, nil
+		}
+	}
+	return "", 0, fmt.Errorf("gpus = %q: must be auto, nvml, or sim:N with N from 1 to %d", s, MaxSimulated)
 }

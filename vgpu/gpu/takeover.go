@@ -3,10 +3,12 @@
 package gpu
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
@@ -139,4 +141,20 @@ func (t TakeOver) check(d Driver, dir string) error {
 		errs = append(errs, fmt.Errorf("driver version: %q can not be part of a file name", d.Version))
 	}
 	return errors.Join(errs...)
+}
+
+// CheckLibrary makes sure that our library is one that this machine can load.
+// Containers that got it would only fail when they start, and say little.
+func (t TakeOver) CheckLibrary() error {
+	const advice = "run make install, or set library.cuda"
+	f, err := elf.Open(t.Library)
+	if err != nil {
+		return fmt.Errorf("failed to read the take-over library %s: %w; %s", t.Library, err, advice)
+	}
+	defer f.Close()
+	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
+	if f.Type != elf.ET_DYN || f.Class != elf.ELFCLASS64 || f.Machine != machine {
+		return fmt.Errorf("the take-over library %s is not a shared object for this machine (%s, %s, %s); %s", t.Library, f.Type, f.Class, f.Machine, advice)
+	}
+	return nil
 }

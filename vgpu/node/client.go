@@ -3,12 +3,9 @@
 package node
 
 import (
-	"bufio"
 	"errors"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +24,8 @@ type client struct {
 	token  uint64
 	conn   *conn // nil while it is hung up
 	stats  stats
-	joined bool // the page stands in the store and may be opened (R7)
+	joined bool          // the page stands in the store and may be opened (R7)
+	execed time.Duration // see hungUp.since
 
 	// As they were when the turn began.
 	idleBefore, submittedBefore uint64
@@ -97,40 +95,4 @@ func (l *loop) nudge(c *client) {
 	if err != nil && !errors.Is(err, unix.EAGAIN) {
 		l.hangUp(c.conn)
 	}
-}
-
-// maybeExecuted finds out why a client hung up. If its process does not have the
-// page mapped any more it runs another program now (exec): what it had on the
-// GPU went with its old memory, and nobody is left there to drain. The mapping is
-// replaced before the sockets are closed, so one look is enough.
-func (l *loop) maybeExecuted(c *client) {
-	go func() {
-		if mapped(c.process, c.inode) {
-			return
-		}
-		l.poller.post(func() {
-			if l.pages[c.inode] == c && c.conn == nil {
-				l.died(c)
-			}
-		})
-	}()
-}
-
-// mapped says whether a process has the page with an inode mapped; true if that
-// can not be found out.
-func mapped(p process, inode uint64) bool {
-	maps, err := os.Open("/proc/" + strconv.Itoa(p.PID) + "/maps")
-	if err != nil {
-		return true
-	}
-	defer maps.Close()
-	number := strconv.FormatUint(inode, 10)
-	s := bufio.NewScanner(maps)
-	for s.Scan() {
-		// address perms offset dev inode path, see proc_pid_maps(5)
-		if f := strings.Fields(s.Text()); len(f) >= 6 && f[4] == number && strings.HasPrefix(f[5], "/memfd:") {
-			return true
-		}
-	}
-	return s.Err() != nil
 }

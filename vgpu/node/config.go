@@ -107,6 +107,9 @@ func LoadConfig(path string) (Config, error) {
 	return c, nil
 }
 
+// maxSocketPath is what fits into a sockaddr_un beside the NUL.
+const maxSocketPath = 107
+
 // Check fills in what follows from other fields and returns all that is wrong.
 func (c *Config) Check() error {
 	var errs []error
@@ -122,25 +125,38 @@ func (c *Config) Check() error {
 	if c.Simulated.Machine == "" {
 		c.Simulated.Machine = filepath.Join(c.State, "sim")
 	}
-	for _, p := range []struct{ key, value string }{
-		{"state", c.State},
-		{"socket", c.Socket},
-		{"library.cuda", c.Library.CUDA},
-		{"simulated.root", c.Simulated.Root},
-		{"simulated.machine", c.Simulated.Machine},
+	if _, _, err := gpu.ParseSource(c.GPUs); err != nil {
+		errs = append(errs, err)
+	}
+	for _, p := range []struct {
+		key   string
+		value *string
+	}{
+		{"state", &c.State},
+		{"socket", &c.Socket},
+		{"library.cuda", &c.Library.CUDA},
+		{"simulated.root", &c.Simulated.Root},
+		{"simulated.machine", &c.Simulated.Machine},
 	} {
-		if !filepath.IsAbs(p.value) {
-			bad(p.key, p.value, "an absolute path")
+		if !filepath.IsAbs(*p.value) {
+			bad(p.key, *p.value, "an absolute path")
 		}
+		*p.value = filepath.Clean(*p.value)
+	}
+	if len(c.Socket) > maxSocketPath {
+		bad("socket", c.Socket, fmt.Sprintf("at most %d bytes long, as Linux takes no more: choose a shorter --state or --socket", maxSocketPath))
 	}
 	if len(c.Library.Dirs) == 0 {
 		bad("library.dirs", "", "a list of absolute paths, not empty")
 	}
+	dirs := make([]string, 0, len(c.Library.Dirs))
 	for _, d := range c.Library.Dirs {
 		if !filepath.IsAbs(d) {
 			bad("library.dirs", d, "an absolute path")
 		}
+		dirs = append(dirs, filepath.Clean(d))
 	}
+	c.Library.Dirs = dirs
 	if q := time.Duration(c.Engine.Quantum); q < request.MinQuantum || q > request.MaxQuantum {
 		bad("engine.quantum", q, fmt.Sprintf("from %s to %s", request.MinQuantum, request.MaxQuantum))
 	}

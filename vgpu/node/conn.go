@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
@@ -15,8 +16,16 @@ import (
 )
 
 // maxConns bounds the connections, and with them the clients, of one vGPU: a
-// container must not use up the daemon's descriptors.
+// container must not use up the daemon's descriptors. Connections that are still
+// being closed count as well.
 const maxConns = 1024
+
+// maxPages bounds the pages of one process. It has one; one more for each exec
+// whose end was not noticed yet.
+const maxPages = 8
+
+// maxDescriptors is how many descriptors one message can carry (SCM_MAX_FD).
+const maxDescriptors = 253
 
 // conn is one connection of a client's process.
 type conn struct {
@@ -30,6 +39,13 @@ type conn struct {
 // accept takes in the connections that wait on v's socket.
 func (l *loop) accept(v *vgpu) {
 	for range 16 {
+		// What is accepted may hold descriptors already, so it is not accepted
+		// at all.
+		if len(v.conns)+v.chores.left() >= maxConns || len(v.clients)+len(v.expected) >= maxConns {
+			l.once(v, logrus.WarnLevel, "a vGPU has as many processes or connections as it may; more of them wait", nil)
+			l.rest(v)
+			return
+		}
 		fd, _, err := unix.Accept4(v.listen, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ECONNABORTED) || errors.Is(err, unix.EINTR) {
 			return
@@ -37,19 +53,14 @@ func (l *loop) accept(v *vgpu) {
 		if err != nil {
 			// Most likely out of descriptors: asking again at once would
 			// only burn time, so this socket rests for a moment.
-			l.log.WithFields(v.fields()).WithError(err).Error("failed to accept a client")
+			l.once(v, logrus.ErrorLevel, "failed to accept a client", logrus.Fields{logrus.ErrorKey: err})
 			l.rest(v)
 			return
 		}
-		if len(v.conns) >= maxConns || len(v.clients) >= maxConns {
-			unix.Close(fd)
-			l.rubbish(v, fmt.Errorf("more than %d processes", maxConns))
-			continue
-		}
 		c := &conn{v: v, fd: fd}
 		if c.token, err = l.poller.add(fd, func() { l.readable(c) }); err != nil {
-			unix.Close(fd)
-			l.log.WithFields(v.fields()).WithError(err).Error("failed to watch a client")
+			v.chores.close(fd)
+			l.once(v, logrus.ErrorLevel, "failed to watch a client", logrus.Fields{logrus.ErrorKey: err})
 			continue
 		}
 		v.conns[c] = struct{}{}
@@ -76,35 +87,111 @@ func (l *loop) rest(v *vgpu) {
 
 // readable reads one message. One a round: a client that floods its socket does
 // not keep the others waiting.
+//
+// A packet is looked at before it is taken: the loop must not become the last
+// owner of a descriptor that came along, even for the moment in which the kernel
+// drops one that does not fit.
 func (l *loop) readable(c *conn) {
-	n, oobn, flags, _, err := unix.Recvmsg(c.fd, l.msg[:], l.control[:], unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	n, _, flags, _, err := unix.Recvmsg(c.fd, l.msg[:], nil, unix.MSG_DONTWAIT|unix.MSG_PEEK)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 		return
 	}
-	fds := descriptors(l.control[:oobn])
-	defer func() {
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}()
 	if err != nil || n == 0 { // hung up; an empty packet says no more
 		l.hangUp(c)
 		return
 	}
 	m, err := wire.Parse(l.msg[:n])
-	switch {
-	case err != nil:
-	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
-		err = errors.New("more than a message can hold")
-	case len(fds) > 0 && (m.Type != wire.Hello || len(fds) > 1):
-		err = fmt.Errorf("%d descriptors with a message of type %d", len(fds), m.Type)
-	default:
-		err = l.message(c, &m, fds)
+	if err == nil {
+		switch {
+		case flags&unix.MSG_CTRUNC == 0:
+			var rest [1]byte
+			_, _ = unix.Read(c.fd, rest[:]) // takes the whole packet
+			err = l.message(c, &m)
+		case m.Type == wire.Hello && c.client == nil:
+			l.takePage(c, &m)
+		default:
+			err = fmt.Errorf("a descriptor with a message of type %d", m.Type)
+		}
 	}
 	if err != nil {
 		l.rubbish(c.v, err)
 		l.hangUp(c)
 	}
+}
+
+// takePage receives the page that comes with a HELLO, off the loop, and says
+// that HELLO then. Nothing else of the connection is read until that is done.
+func (l *loop) takePage(c *conn, m *wire.Msg) {
+	l.poller.remove(c.fd, c.token)
+	hello := *m
+	c.v.chores.add(func() {
+		b := receivePage(c.fd)
+		if !l.poller.post(func() { l.pageCame(c, &hello, b) }) {
+			b.close()
+		}
+	})
+}
+
+// brought is a page that a client brought.
+type brought struct {
+	page  *wire.Page
+	inode uint64
+	err   error // why it can not be used
+	bad   error // it is no page but rubbish
+}
+
+func (b *brought) close() {
+	if b.page != nil {
+		b.page.Close()
+		b.page = nil
+	}
+}
+
+// receivePage takes a packet that carries descriptors. It keeps none of them.
+func receivePage(sock int) *brought {
+	var packet [wire.MsgSize]byte
+	control := make([]byte, unix.CmsgSpace(4*maxDescriptors))
+	_, n, _, _, err := unix.Recvmsg(sock, packet[:], control, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return &brought{bad: err}
+	}
+	fds := descriptors(control[:n])
+	defer func() {
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}()
+	if len(fds) != 1 {
+		return &brought{bad: fmt.Errorf("%d descriptors with a HELLO", len(fds))}
+	}
+	page, err := wire.MapPage(fds[0])
+	if err != nil {
+		return &brought{err: err}
+	}
+	b := &brought{page: page}
+	if b.inode, b.err = inodeOf(fds[0]); b.err != nil {
+		b.close()
+	}
+	return b
+}
+
+func (l *loop) pageCame(c *conn, m *wire.Msg, b *brought) {
+	defer b.close() // unless somebody keeps it
+	if c.closed {
+		return
+	}
+	if b.bad != nil {
+		l.rubbish(c.v, b.bad)
+		l.hangUp(c)
+		return
+	}
+	token, err := l.poller.add(c.fd, func() { l.readable(c) })
+	if err != nil {
+		l.fail(c, err)
+		return
+	}
+	c.token = token
+	l.hello(c, m, b)
 }
 
 // descriptors takes the descriptors out of a control message.
@@ -126,13 +213,13 @@ func descriptors(oob []byte) []int {
 }
 
 // message handles what a client said. An error means that it is rubbish.
-func (l *loop) message(c *conn, m *wire.Msg, fds []int) error {
+func (l *loop) message(c *conn, m *wire.Msg) error {
 	switch m.Type {
 	case wire.Hello:
 		if c.client != nil {
 			return errors.New("a second HELLO")
 		}
-		l.hello(c, m, fds)
+		l.hello(c, m, nil)
 		return nil
 	case wire.Bind:
 		// One before HELLO is asked again after it: after a reconnection the
@@ -159,8 +246,9 @@ func (l *loop) message(c *conn, m *wire.Msg, fds []int) error {
 	return fmt.Errorf("a message of type %d from a client", m.Type)
 }
 
-// hello makes the client of a connection, or finds it again by its page.
-func (l *loop) hello(c *conn, m *wire.Msg, fds []int) {
+// hello makes the client of a connection, or finds it again by the page that it
+// brought.
+func (l *loop) hello(c *conn, m *wire.Msg, b *brought) {
 	v := c.v
 	if m.Protocol > wire.Protocol {
 		l.refuse(c, wire.ErrProtocol, fmt.Sprintf("this process speaks protocol %d, vgpud on this node up to %d: upgrade vgpud", m.Protocol, wire.Protocol))
@@ -175,28 +263,42 @@ func (l *loop) hello(c *conn, m *wire.Msg, fds []int) {
 	p, pidfd, err := peer(c.fd)
 	if err != nil {
 		if !errors.Is(err, errGone) {
-			l.log.WithFields(v.fields()).WithError(err).Error("failed to identify a client")
+			l.once(v, logrus.ErrorLevel, "failed to identify a client", logrus.Fields{logrus.ErrorKey: err})
 			l.refuse(c, wire.ErrInternal, err.Error())
 		}
 		l.hangUp(c)
 		return
 	}
-	if len(fds) == 0 {
+	if b == nil {
 		l.newClient(c, p, pidfd)
 	} else {
-		l.oldClient(c, p, pidfd, fds[0])
+		l.oldClient(c, m, p, pidfd, b)
 	}
+}
+
+// crowded says whether a process has as many pages as it may.
+func (v *vgpu) crowded(p process) bool {
+	n := 0
+	for _, c := range v.clients {
+		if c.process == p {
+			n++
+		}
+	}
+	return n >= maxPages
 }
 
 // newClient gives the process behind c a page. The page is handed out once it
 // stands in the store (R7).
 func (l *loop) newClient(c *conn, p process, pidfd int) {
 	v := c.v
-	// A process that became another program while it was hung up.
-	for _, old := range slices.Clone(v.clients) {
-		if old.process == p && old.conn == nil && !mapped(p, old.inode) {
-			l.died(old)
-		}
+	if v.crowded(p) {
+		unix.Close(pidfd)
+		l.refuse(c, wire.ErrInternal, "this process has too many pages")
+		l.hangUp(c)
+		return
+	}
+	if slices.ContainsFunc(v.clients, func(old *client) bool { return old.process == p && old.conn == nil }) {
+		l.look(v) // it may have become another program while it was hung up
 	}
 	l.lastClient++
 	id := l.lastClient
@@ -249,26 +351,19 @@ func (l *loop) join(c *client) {
 
 // oldClient finds the client whose page came along: its connection broke, or
 // vgpud was restarted.
-func (l *loop) oldClient(c *conn, p process, pidfd, fd int) {
+func (l *loop) oldClient(c *conn, m *wire.Msg, p process, pidfd int, b *brought) {
 	v := c.v
 	reject := func(why string) {
 		unix.Close(pidfd)
 		l.refuse(c, wire.ErrBadPage, why)
 		l.hangUp(c)
 	}
-	page, err := wire.MapPage(fd)
-	if err != nil {
-		reject(err.Error())
+	if b.err != nil {
+		reject(b.err.Error())
 		return
 	}
-	inode, err := inodeOf(fd)
-	if err != nil {
-		page.Close()
-		reject(err.Error())
-		return
-	}
+	inode := b.inode
 	if cl := l.pages[inode]; cl != nil {
-		page.Close()
 		if cl.v != v || cl.process != p {
 			reject("the page belongs to another process")
 			return
@@ -292,11 +387,20 @@ func (l *loop) oldClient(c *conn, p process, pidfd, fd int) {
 			break
 		}
 	}
-	if !known { // the store was lost
+	if !known { // the record was lost
+		if v.crowded(p) {
+			reject("this process has too many pages")
+			return
+		}
 		l.lastClient++
 		id = l.lastClient
-		l.log.WithFields(v.fields()).WithField("pid", p.PID).Warn("a process came back that was not in the store")
+		l.once(v, logrus.WarnLevel, "a process came back that was not in the store", logrus.Fields{"pid": p.PID})
+		if v.lost && len(v.bound) == 0 {
+			v.bound = l.boundAsSaid(m)
+		}
 	}
+	page := b.page
+	b.page = nil // kept
 	if v.adopted {
 		// Too late: an open word that it brings is of a turn that was given up.
 		revokeWord(page)
@@ -323,8 +427,23 @@ func (l *loop) oldClient(c *conn, p process, pidfd, fd int) {
 	})
 }
 
+// boundAsSaid are the GPUs on which a client says that its vGPU is. It is
+// believed only where the record is lost.
+func (l *loop) boundAsSaid(m *wire.Msg) []arbiter.UUID {
+	var all []arbiter.UUID
+	for _, raw := range m.UUID[:m.Count] {
+		uuid := arbiter.UUID(wire.FormatUUID(raw))
+		if l.gpus[uuid] == nil || slices.Contains(all, uuid) {
+			return nil
+		}
+		all = append(all, uuid)
+	}
+	return all
+}
+
 func (l *loop) welcomeBack(c *conn, cl *client) {
 	cl.conn, c.client = c, cl
+	cl.execed = 0
 	l.send(c, &wire.Msg{Type: wire.Welcome, Protocol: wire.Protocol, A: [4]uint64{cl.id}}, -1)
 	v := cl.v
 	if !v.adopted {
@@ -357,7 +476,7 @@ func (l *loop) bound(v *vgpu, gpus []arbiter.UUID) {
 		return
 	}
 	v.bound, v.binding = gpus, true
-	l.log.WithFields(v.fields()).WithField("gpus", gpus).Info("vGPU bound")
+	l.once(v, logrus.InfoLevel, "vGPU bound", logrus.Fields{"gpus": gpus})
 	l.saved(v, func(err error) {
 		v.binding = false
 		if err != nil {
@@ -401,10 +520,12 @@ func (l *loop) unbindable(v *vgpu, reason string) {
 // saved writes the record of v and then runs fn in the loop.
 func (l *loop) saved(v *vgpu, fn func(error)) {
 	l.store.save(v.name, v.record(), func(err error) {
-		if err != nil {
-			l.log.WithFields(v.fields()).WithError(err).Error("failed to keep a vGPU's record")
-		}
-		l.poller.post(func() { fn(err) })
+		l.poller.post(func() {
+			if err != nil {
+				l.once(v, logrus.ErrorLevel, "failed to keep a vGPU's record", logrus.Fields{logrus.ErrorKey: err})
+			}
+			fn(err)
+		})
 	})
 }
 
@@ -432,7 +553,7 @@ func (l *loop) refuse(c *conn, code wire.Code, why string) {
 
 // fail refuses a client because of a fault of ours.
 func (l *loop) fail(c *conn, err error) {
-	l.log.WithFields(c.v.fields()).WithError(err).Error("failed to serve a client")
+	l.once(c.v, logrus.ErrorLevel, "failed to serve a client", logrus.Fields{logrus.ErrorKey: err})
 	l.refuse(c, wire.ErrInternal, err.Error())
 	l.hangUp(c)
 }
@@ -444,21 +565,29 @@ func (l *loop) hangUp(c *conn) {
 	}
 	c.closed = true
 	l.poller.remove(c.fd, c.token)
-	unix.Close(c.fd)
+	c.v.chores.close(c.fd)
 	delete(c.v.conns, c)
 	c.v.binders = slices.DeleteFunc(c.v.binders, func(b *conn) bool { return b == c })
 	if cl := c.client; cl != nil && cl.conn == c {
 		cl.conn = nil
-		l.maybeExecuted(cl)
+		l.look(c.v)
 	}
 }
 
 // rubbish counts what a client should not have said, and logs the first.
 func (l *loop) rubbish(v *vgpu, err error) {
 	v.rubbish++
-	if v.rubbish == 1 {
-		l.log.WithFields(v.fields()).WithError(err).Warn("a client spoke rubbish and was disconnected; more of it is only counted")
+	l.once(v, logrus.WarnLevel, "a client spoke rubbish and was disconnected; more of it is only counted", logrus.Fields{logrus.ErrorKey: err})
+}
+
+// once logs what a container can cause as often as it likes: the first time, and
+// then at debug level.
+func (l *loop) once(v *vgpu, level logrus.Level, what string, fields logrus.Fields) {
+	if v.said[what] {
+		level = logrus.DebugLevel
 	}
+	v.said[what] = true
+	l.log.WithFields(v.fields()).WithFields(fields).Log(level, what)
 }
 
 func inodeOf(fd int) (uint64, error) {

@@ -51,6 +51,10 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	if err := d.possible(req); err != nil {
 		return nil, err
 	}
+	bundle, err := bundleFile(r.GetBundle())
+	if err != nil {
+		return nil, err
+	}
 	c := r.GetContainer()
 	id := vgpuID(c.GetContainerd(), c.GetNamespace(), c.GetId())
 
@@ -94,11 +98,11 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	v := &vgpu{
 		// Named by the directory, not by the id: the record of an instance that
 		// is still being drained stays beside it.
-		key: arbiter.ID(dir), name: dir + ".json", req: req, listen: fd, adopted: true,
+		key: arbiter.ID(dir), name: dir + ".json", req: req, listen: -1, adopted: true,
 		rec: record{
 			Version: recordVersion, ID: id, Dir: dir,
 			Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), Container: c.GetId(),
-			Instance: r.GetInstance(), Bundle: r.GetBundle(),
+			Instance: r.GetInstance(), Bundle: r.GetBundle(), BundleFile: bundle,
 			Annotations: req.Annotations(), Created: time.Now().UTC(), Boot: d.loop.boot,
 		},
 	}
@@ -122,7 +126,11 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 		return nil, err
 	}
 	var addErr error
-	if err := d.call(func(l *loop) { addErr = l.add(v) }); err != nil {
+	if err := d.call(func(l *loop) {
+		if addErr = l.listenOn(v, fd); addErr == nil {
+			l.add(v)
+		}
+	}); err != nil {
 		return nil, err
 	}
 	if addErr != nil {
@@ -138,6 +146,24 @@ func (d *Daemon) created(id, dir string) (*v1.CreateResponse, error) {
 		return nil, fmt.Errorf("failed to work out the edits: %w", err)
 	}
 	return &v1.CreateResponse{Id: id, Edits: edits}, nil
+}
+
+// bundleFile is the directory of a bundle. Whether it is gone is how vgpud knows
+// that a vGPU was leaked, so it must be seen from here.
+func bundleFile(bundle string) (file, error) {
+	f, err := stat(bundle)
+	if err != nil {
+		return f, fmt.Errorf("vgpud can not see the bundle %s (%w): run vgpud in the host's mount namespace: %w", bundle, err, errdefs.ErrFailedPrecondition)
+	}
+	return f, nil
+}
+
+func stat(path string) (file, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return file{}, err
+	}
+	return file{Dev: st.Dev, Ino: st.Ino}, nil
 }
 
 func checkCreate(r *v1.CreateRequest) error {
@@ -199,7 +225,8 @@ func (d *Daemon) Delete(_ context.Context, r *v1.DeleteRequest) (*v1.DeleteRespo
 	defer d.mu.Unlock()
 	id := vgpuID(c.GetContainerd(), c.GetNamespace(), c.GetId())
 	if err := d.delete(id, func(v *vgpu) bool {
-		return r.GetInstance() == "" || r.GetInstance() == v.rec.Instance
+		// One whose record was lost has no instance.
+		return r.GetInstance() == "" || v.rec.Instance == "" || r.GetInstance() == v.rec.Instance
 	}); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
@@ -228,13 +255,13 @@ func (d *Daemon) delete(id string, meant func(*vgpu) bool) error {
 	return nil
 }
 
-// collectEvery removes vGPUs that nobody will remove: their bundle is gone, and
-// no process of theirs is left.
-func (d *Daemon) collectEvery(ctx context.Context, every time.Duration) {
+// tend does what is due now and again.
+func (d *Daemon) tend(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		d.collect()
+		d.relisten()
 		select {
 		case <-ctx.Done():
 			return
@@ -243,22 +270,34 @@ func (d *Daemon) collectEvery(ctx context.Context, every time.Duration) {
 	}
 }
 
+// collect removes vGPUs that nobody will remove: their bundle is gone, and no
+// process of theirs is left.
 func (d *Daemon) collect() {
-	bundles := make(map[string]string)
+	type place struct {
+		path string
+		file file
+	}
+	bundles := make(map[arbiter.ID]place)
 	if d.call(func(l *loop) {
-		for id, v := range l.current {
-			bundles[id] = v.rec.Bundle
+		for _, v := range l.current {
+			if v.rec.Bundle != "" { // else its record was lost
+				bundles[v.key] = place{v.rec.Bundle, v.rec.BundleFile}
+			}
 		}
 	}) != nil {
 		return
 	}
-	for id, bundle := range bundles {
-		if _, err := os.Stat(bundle); !errors.Is(err, os.ErrNotExist) {
+	for key, bundle := range bundles {
+		now, err := stat(bundle.path)
+		// A path that is there again with another inode is a new container's; the
+		// inodes of older records are not known.
+		if !errors.Is(err, unix.ENOENT) && (err != nil || bundle.file == file{} || now == bundle.file) {
 			continue
 		}
+		id, _, _ := strings.Cut(string(key), "-")
 		d.mu.Lock()
-		err := d.delete(id, func(v *vgpu) bool {
-			return v.rec.Bundle == bundle && len(v.clients) == 0 && len(v.expected) == 0
+		err = d.delete(id, func(v *vgpu) bool {
+			return v.key == key && len(v.clients) == 0 && !v.missing() && len(v.expected) == 0
 		})
 		d.mu.Unlock()
 		if err != nil {
@@ -297,7 +336,10 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 		Weight: uint32(cmp.Or(v.req.Weight, request.DefaultWeight)), Priority: v.req.Priority.String(),
 		Quantum: durationpb.New(v.req.Quantum), Usage: u,
 		Created: timestamppb.New(v.rec.Created), Reason: s.Reason,
+		Rubbish: v.rubbish,
 	}
+	not := v.ungated()
+	out.Ungated, out.UnknownNames = not.unhooked, not.unknown
 	for _, uuid := range s.GPUs {
 		out.Gpus = append(out.Gpus, string(uuid))
 	}
@@ -310,15 +352,13 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 	if v.req.Quantum == 0 {
 		out.Quantum = durationpb.New(l.quantum)
 	}
-	switch not := v.ungated(); {
+	switch {
 	case v.removed:
 		out.Reason = "removed; its last work is being drained"
 	case !v.adopted:
 		out.Reason = reasonRecovering
-	case out.Reason == "" && not.unhooked > 0:
-		out.Reason = fmt.Sprintf("its processes report %d functions that submit work and could not be gated", not.unhooked)
-	case out.Reason == "" && v.rubbish > 0:
-		out.Reason = fmt.Sprintf("%d connections were closed because of rubbish that came over them", v.rubbish)
+	case out.Reason == "" && v.rec.Container == "":
+		out.Reason = "its record was lost; what its container asked for is unknown"
 	}
 	return out
 }

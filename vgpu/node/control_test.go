@@ -143,6 +143,11 @@ func TestCreateRefuses(t *testing.T) {
 		{"no container", func(r *v1.CreateRequest) { r.Container = nil }, []string{"container.id"}, errdefs.IsInvalidArgument},
 		{"no instance", func(r *v1.CreateRequest) { r.Instance = "" }, []string{"instance"}, errdefs.IsInvalidArgument},
 		{"a relative bundle", func(r *v1.CreateRequest) { r.Bundle = "bundle" }, []string{"bundle"}, errdefs.IsInvalidArgument},
+		{
+			"a bundle that can not be seen from here", func(r *v1.CreateRequest) { r.Bundle += "/elsewhere" },
+			[]string{"/elsewhere", "host's mount namespace"},
+			errdefs.IsFailedPrecondition,
+		},
 		{"no GPU asked for", func(r *v1.CreateRequest) { r.DefaultCount = 0 }, []string{"gpus=0"}, errdefs.IsInvalidArgument},
 		{
 			"more GPUs than there are", func(r *v1.CreateRequest) { r.DefaultCount = 3 },
@@ -306,6 +311,9 @@ func TestConfig(t *testing.T) {
 		{"a relative path", "state = 'run'\n", "state"},
 		{"a level that is none", "[log]\nlevel = 'loud'\n", "log.level"},
 		{"broken TOML", "gpus = \n", "gpus"},
+		{"GPUs that are none", "gpus = 'sim:0'\n", "sim:N with N from 1 to 16"},
+		{"GPUs of an unknown kind", "gpus = 'cuda'\n", "auto, nvml"},
+		{"a socket that Linux can not bind", "state = '/" + strings.Repeat("x", 100) + "'\n", "shorter --state or --socket"},
 	} {
 		t.Run(tc.description, func(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tc.content), 0o600); err != nil {
@@ -322,6 +330,52 @@ func TestConfig(t *testing.T) {
 				t.Fatalf("%v does not say %q", err, tc.says)
 			}
 		})
+	}
+}
+
+func TestPathsAreCleaned(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.State, cfg.Library.CUDA, cfg.Library.Dirs = "/run//vgpu/", "/usr/lib/./x.so", []string{"/usr/lib64/"}
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.State != "/run/vgpu" || cfg.Socket != "/run/vgpu/vgpud.sock" || cfg.Library.CUDA != "/usr/lib/x.so" || cfg.Library.Dirs[0] != "/usr/lib64" {
+		t.Errorf("%+v", cfg)
+	}
+}
+
+func TestVgpudDoesNotStartWithoutTheTakeOverLibrary(t *testing.T) {
+	cfg := settings{}.config(filepath.Join(t.TempDir(), "vgpu"))
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	state, err := OpenState(cfg.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = New(cfg, state, fakeInventory{1}, discard(), Build{})
+	if err == nil || !strings.Contains(err.Error(), cfg.Library.CUDA) || !strings.Contains(err.Error(), "make install") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestServeEndsAfterItsLoop(t *testing.T) {
+	cfg := settings{}.config(filepath.Join(t.TempDir(), "vgpu"))
+	if err := cfg.Check(); err != nil {
+		t.Fatal(err)
+	}
+	d, err := newDaemon(cfg, 1, discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.listen.Close() // so that the control server fails
+	if err := d.Serve(t.Context()); err == nil {
+		t.Error("it serves without a socket")
+	}
+	select {
+	case <-d.ended:
+	default:
+		t.Error("the loop runs on, without what it uses")
 	}
 }
 

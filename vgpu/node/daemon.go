@@ -34,7 +34,7 @@ type Daemon struct {
 	build     Build
 	started   time.Time
 
-	lock   *os.File
+	state  *State
 	dirs   string // of the vGPUs
 	loop   *loop
 	server *ttrpc.Server
@@ -47,14 +47,14 @@ type Daemon struct {
 // Build says which vgpud this is.
 type Build struct{ Version, Commit string }
 
-// New makes a vgpud from a configuration that Check has passed. It takes the
-// state directory, finds the vGPUs of an earlier vgpud again, and listens. The
-// inventory stays the caller's to close, after Serve.
-func New(cfg Config, inventory gpu.Inventory, log *logrus.Entry, build Build) (_ *Daemon, retErr error) {
+// New makes a vgpud from a configuration that Check has passed. It finds the
+// vGPUs of an earlier vgpud again, and listens. It owns state from now on, also
+// on error. The inventory stays the caller's to close, after Serve.
+func New(cfg Config, state *State, inventory gpu.Inventory, log *logrus.Entry, build Build) (_ *Daemon, retErr error) {
 	d := &Daemon{
-		cfg: cfg, log: log, inventory: inventory, build: build, started: time.Now(),
+		cfg: cfg, state: state, log: log, inventory: inventory, build: build, started: time.Now(),
 		takeOver: gpu.TakeOver{Library: cfg.Library.CUDA, Dirs: cfg.Library.Dirs},
-		dirs:     filepath.Join(cfg.State, "c"),
+		dirs:     filepath.Join(state.dir, "c"),
 		ended:    make(chan struct{}),
 	}
 	defer func() {
@@ -65,16 +65,13 @@ func New(cfg Config, inventory gpu.Inventory, log *logrus.Entry, build Build) (_
 	if _, err := d.takeOver.Edits(inventory.Driver(), d.dirs); err != nil {
 		return nil, fmt.Errorf("the driver can not be taken over: %w", err)
 	}
-	if err := privateDir(cfg.State); err != nil {
+	if err := d.takeOver.CheckLibrary(); err != nil {
 		return nil, err
 	}
 	if err := privateDir(d.dirs); err != nil {
 		return nil, err
 	}
-	if err := d.takeLock(); err != nil {
-		return nil, err
-	}
-	st, err := openStore(filepath.Join(cfg.State, "v"))
+	st, err := openStore(filepath.Join(state.dir, "v"))
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +90,7 @@ func New(cfg Config, inventory gpu.Inventory, log *logrus.Entry, build Build) (_
 		current: make(map[string]*vgpu),
 		gpus:    make(map[arbiter.UUID]*gpuState),
 		pages:   make(map[uint64]*client),
+		fateOf:  fateOf,
 		nudging: wire.Msg{Type: wire.Nudge}.Marshal(make([]byte, wire.MsgSize)),
 	}
 	p.fired = l.timersFired
@@ -113,93 +111,131 @@ func New(cfg Config, inventory gpu.Inventory, log *logrus.Entry, build Build) (_
 	return d, nil
 }
 
-func privateDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("failed to make a state directory: %w", err)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		return fmt.Errorf("failed to close a state directory to others: %w", err)
-	}
-	return nil
-}
-
-// takeLock makes sure that no other vgpud uses the state directory.
-func (d *Daemon) takeLock() error {
-	path := filepath.Join(d.cfg.State, "lock")
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return fmt.Errorf("failed to open the lock: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return fmt.Errorf("another vgpud runs on %s: stop it, or give this one its own --state", d.cfg.State)
-		}
-		return fmt.Errorf("failed to lock %s: %w", path, err)
-	}
-	d.lock = f
-	return nil
-}
-
 // restore takes in what an earlier vgpud left.
 func (d *Daemon) restore() {
-	records, kept, faults := d.loop.store.load()
-	for _, err := range faults {
-		d.log.WithError(err).Error("a record can not be used and is left where it is; the container it is about has no vGPU")
+	records, unusable, err := d.loop.store.load()
+	dirs, dirErr := os.ReadDir(d.dirs)
+	if dirErr != nil {
+		d.log.WithError(dirErr).Error("failed to look for vGPUs' directories")
+	}
+	if err != nil { // whatever has a directory may be running
+		d.log.WithError(err).Error("no record can be read")
+		unusable = make(map[string]error)
+		for _, e := range dirs {
+			if dirName.MatchString(e.Name()) {
+				unusable[e.Name()+".json"] = err
+			}
+		}
+	}
+	for name, why := range unusable {
+		records = append(records, d.rebuild(name, why))
 	}
 	// Of two records of one container the newer counts; the other was being
 	// removed when vgpud went away.
 	slices.SortFunc(records, func(a, b stored) int { return b.Created.Compare(a.Created) })
 	used := make(map[string]bool)
 	for _, s := range records {
-		if err := d.restoreOne(s, used); err != nil {
-			d.log.WithField("vgpu", s.ID).WithError(err).Error("failed to find a vGPU again")
-		}
+		d.restoreOne(s, used)
 	}
 	d.loop.startRecovery()
-	d.sweep(used, kept)
+	if err == nil && dirErr == nil {
+		d.sweep(dirs, used)
+	}
 }
 
-func (d *Daemon) restoreOne(s stored, used map[string]bool) error {
-	l := d.loop
-	req, err := request.Parse(s.Annotations, "", 0)
-	if err != nil {
-		used[s.Dir] = true
-		return err
+// rebuild makes a record for a vGPU whose own can not be used, from its
+// directory. What is there is kept beside the new one.
+func (d *Daemon) rebuild(name string, why error) stored {
+	dir := strings.TrimSuffix(name, ".json")
+	id, _, _ := strings.Cut(dir, "-")
+	d.log.WithField("vgpu", id).WithField("record", name).WithError(why).
+		Error("a record can not be used; nothing is granted until its processes had time to come back, and what its container asked for is unknown")
+	r := record{Version: recordVersion, ID: id, Dir: dir, Boot: d.loop.boot, Lost: true}
+	if info, err := os.Stat(filepath.Join(d.dirs, dir)); err == nil {
+		r.Created = info.ModTime().UTC()
 	}
-	v := &vgpu{key: arbiter.ID(s.Dir), name: s.name, rec: s.record, req: req, listen: -1}
+	if err := d.loop.store.keep(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		d.log.WithError(err).Warn("what a record held is lost")
+	}
+	d.loop.store.save(name, &r, nil)
+	return stored{name: name, record: r}
+}
+
+// restoreOne takes in the vGPU of one record. Whatever goes wrong, what its
+// processes hold is respected.
+func (d *Daemon) restoreOne(s stored, used map[string]bool) {
+	l := d.loop
+	log := d.log.WithField("vgpu", s.ID)
+	dir := filepath.Join(d.dirs, s.Dir)
+	v := &vgpu{key: arbiter.ID(s.Dir), name: s.name, rec: s.record, listen: -1}
+	v.lost = s.Lost && s.Boot == l.boot
 	v.rec.GPUs, v.rec.Pages = nil, nil
 	for _, uuid := range s.GPUs {
 		v.bound = append(v.bound, arbiter.UUID(uuid))
 	}
-	v.leaving = l.current[s.ID] != nil
-	if _, err := os.Stat(filepath.Join(d.dirs, s.Dir)); errors.Is(err, os.ErrNotExist) {
-		v.leaving = true
-	}
-	if !v.leaving {
-		used[s.Dir] = true
-		if v.listen, err = listenIn(filepath.Join(d.dirs, s.Dir)); err != nil {
-			return err
-		}
-	}
 	l.expect(v, s.Pages)
 	v.rec.Boot = l.boot
-	if v.leaving && len(v.expected) == 0 {
+	_, err := os.Stat(dir)
+	v.leaving = l.current[s.ID] != nil || errors.Is(err, os.ErrNotExist)
+	if v.leaving && !v.missing() {
 		l.store.remove(s.name, nil)
-		return nil
-	}
-	return l.add(v)
-}
-
-// sweep removes directories without a record.
-func (d *Daemon) sweep(used map[string]bool, kept []string) {
-	entries, err := os.ReadDir(d.dirs)
-	if err != nil {
-		d.log.WithError(err).Warn("failed to look for directories that were left")
 		return
 	}
-	for _, e := range entries {
-		if used[e.Name()] || slices.ContainsFunc(kept, func(id string) bool { return strings.HasPrefix(e.Name(), id) }) {
+	v.req, err = request.Parse(s.Annotations, "", 0)
+	if err != nil {
+		log.WithError(err).Error("what a vGPU's container asked for can not be used any more")
+	}
+	if err != nil || s.Container == "" {
+		v.req = request.Request{Count: described(dir)}
+	}
+	l.add(v)
+	if v.leaving {
+		return
+	}
+	used[s.Dir] = true
+	fd, err := listenIn(dir)
+	if err == nil {
+		if err = l.listenOn(v, fd); err != nil {
+			unix.Close(fd)
+		}
+	}
+	if err != nil {
+		log.WithError(err).Error("a vGPU can not be reached by its processes; tried again later")
+	}
+}
+
+// relisten makes the sockets that could not be made before.
+func (d *Daemon) relisten() {
+	d.mu.Lock() // the directories stay
+	defer d.mu.Unlock()
+	var deaf []*vgpu
+	if d.call(func(l *loop) {
+		for _, v := range l.current {
+			if v.listen < 0 {
+				deaf = append(deaf, v)
+			}
+		}
+	}) != nil {
+		return
+	}
+	for _, v := range deaf {
+		fd, err := listenIn(filepath.Join(d.dirs, string(v.key)))
+		if err != nil {
+			continue // it was said
+		}
+		used := false
+		_ = d.call(func(l *loop) { used = l.listenOn(v, fd) == nil })
+		if !used {
+			v.chores.close(fd)
+		}
+	}
+}
+
+// sweep removes directories without a record: a crash came before it was
+// written, or after it was removed.
+func (d *Daemon) sweep(dirs []os.DirEntry, used map[string]bool) {
+	for _, e := range dirs {
+		if used[e.Name()] || !dirName.MatchString(e.Name()) {
 			continue
 		}
 		if err := os.RemoveAll(filepath.Join(d.dirs, e.Name())); err != nil {
@@ -209,9 +245,8 @@ func (d *Daemon) sweep(used map[string]bool, kept []string) {
 }
 
 func (d *Daemon) listenControl() error {
-	// The lock is ours, so a socket that is there is a dead one's.
-	if err := os.Remove(d.cfg.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("failed to remove the old control socket: %w", err)
+	if err := removeDeadSocket(d.cfg.Socket); err != nil {
+		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(d.cfg.Socket), 0o700); err != nil {
 		return fmt.Errorf("failed to make the control socket's directory: %w", err)
@@ -230,6 +265,33 @@ func (d *Daemon) listenControl() error {
 	}
 	v1.RegisterControlService(server, d)
 	d.server, d.listen = server, listen
+	return nil
+}
+
+// removeDeadSocket makes room for a socket: it removes one on which nobody
+// listens any more, and nothing else.
+func removeDeadSocket(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("failed to look for an old control socket: %w", err)
+	}
+	if info.Mode().Type() != os.ModeSocket {
+		return fmt.Errorf("the control socket can not be made: %s is there and is no socket; name another with --socket", path)
+	}
+	conn, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		conn.Close()
+		return fmt.Errorf("the control socket %s is in use by another program; name another with --socket", path)
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("the control socket may be in use by another program: %w; name another with --socket", err)
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("failed to remove the old control socket: %w", err)
+	}
 	return nil
 }
 
@@ -258,18 +320,16 @@ func (d *Daemon) Serve(ctx context.Context) error {
 			failed <- fmt.Errorf("failed to serve the control socket: %w", err)
 		}
 	}()
-	collected := make(chan struct{})
+	tended := make(chan struct{})
 	go func() {
-		defer close(collected)
-		d.collectEvery(ctx, 10*time.Second)
+		defer close(tended)
+		d.tend(ctx, 10*time.Second)
 	}()
 
 	var err error
-	loopEnded := false
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
-		loopEnded = true
 	}
 	cancel()
 	d.listen.Close()
@@ -278,11 +338,9 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		d.server.Close()
 	}
 	done()
-	<-collected
+	<-tended
 	d.loop.poller.quit()
-	if !loopEnded || err == nil {
-		<-d.ended
-	}
+	<-d.ended // close takes away what the loop uses
 	return err
 }
 
@@ -292,7 +350,7 @@ func (d *Daemon) close() {
 		for _, v := range l.vgpus {
 			l.closeListener(v)
 			for c := range v.conns {
-				l.hangUp(c)
+				v.chores.close(c.fd)
 			}
 			for _, c := range v.clients {
 				unix.Close(c.pidfd)
@@ -308,9 +366,7 @@ func (d *Daemon) close() {
 	if d.listen != nil {
 		d.listen.Close()
 	}
-	if d.lock != nil {
-		d.lock.Close()
-	}
+	d.state.Close()
 }
 
 // call runs fn in the loop and waits for it.
@@ -323,6 +379,11 @@ func (d *Daemon) call(fn func(*loop)) error {
 	case <-done:
 		return nil
 	case <-d.ended:
+	}
+	select {
+	case <-done: // just before the end
+		return nil
+	default:
 		return errStopping
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -24,6 +25,15 @@ func vgpuID(containerd, namespace, id string) string {
 	sum := sha256.Sum256([]byte(containerd + "\x00" + namespace + "\x00" + id))
 	return hex.EncodeToString(sum[:8])
 }
+
+// description is for people and programs in the container.
+type description struct {
+	Version int    `json:"version"`
+	ID      string `json:"id"`
+	GPUs    int    `json:"gpus"`
+}
+
+const descriptionFile = "vgpu.json"
 
 // makeDir makes the directory of a vGPU, without its socket, and returns its
 // name. The directory is what a container mounts, so it stays the same one as
@@ -47,16 +57,12 @@ func makeDir(parent, id string, gpus int) (_ string, retErr error) {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return "", fmt.Errorf("failed to open a vGPU's directory to its container: %w", err)
 	}
-	about, err := json.Marshal(struct {
-		Version int    `json:"version"`
-		ID      string `json:"id"`
-		GPUs    int    `json:"gpus"`
-	}{1, id, gpus})
+	about, err := json.Marshal(description{1, id, gpus})
 	if err != nil {
 		return "", err
 	}
 	for file, content := range map[string][]byte{
-		"vgpu.json":      append(about, '\n'),
+		descriptionFile:  append(about, '\n'),
 		gpu.RealCUDAFile: nil, // mount points for the real libraries
 		gpu.RealNVMLFile: nil,
 	} {
@@ -88,11 +94,14 @@ func listenIn(dir string) (_ int, retErr error) {
 			unix.Close(fd)
 		}
 	}()
-	// Through /proc, as the path of a socket is limited to 107 bytes.
-	path := filepath.Join("/proc/self/fd", strconv.Itoa(d), wire.Socket)
-	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
-		return -1, fmt.Errorf("failed to remove the old socket in %s: %w", dir, err)
+	// Under another name until any user may connect: one who came in between would
+	// be told EACCES. Through /proc, as the path of a socket is limited to 107
+	// bytes.
+	const making = "." + wire.Socket
+	if err := unix.Unlinkat(d, making, 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return -1, fmt.Errorf("failed to remove an unfinished socket in %s: %w", dir, err)
 	}
+	path := filepath.Join("/proc/self/fd", strconv.Itoa(d), making)
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return -1, fmt.Errorf("failed to bind the socket in %s: %w", dir, err)
 	}
@@ -102,5 +111,19 @@ func listenIn(dir string) (_ int, retErr error) {
 	if err := unix.Listen(fd, 128); err != nil {
 		return -1, fmt.Errorf("failed to listen in %s: %w", dir, err)
 	}
+	if err := unix.Renameat(d, making, d, wire.Socket); err != nil {
+		return -1, fmt.Errorf("failed to name the socket in %s: %w", dir, err)
+	}
 	return fd, nil
+}
+
+// described reads how many GPUs the vGPU of a directory has; 1 if that can not
+// be read.
+func described(dir string) int {
+	var about description
+	data, err := os.ReadFile(filepath.Join(dir, descriptionFile))
+	if err != nil || json.Unmarshal(data, &about) != nil {
+		return 1
+	}
+	return min(max(about.GPUs, 1), request.MaxCount)
 }

@@ -9,7 +9,10 @@
 // goroutines. So there is no lock around the engine, and a hand-over costs one
 // wake-up of vgpud. Nothing in the loop blocks: sockets are non-blocking, the
 // store is written by a goroutine of its own, and a client that floods its
-// socket is read one message a round.
+// socket is read one message a round. What a container could make it wait for is
+// done elsewhere: files that it passed are received and closed by the vGPU's
+// chores, its processes are looked at by a goroutine (see look), and the log is
+// written behind the back of whoever logs.
 //
 // What the loop may do to a grant word, and when, are the rules R1 to R7 of
 // docs/grant-word.md; the code that changes words is in words.go and turn.go
@@ -21,4 +24,5 @@
 //	vgpud.sock  the control API
 //	c/<dir>/    one directory per vGPU, mounted into its container
 //	v/<dir>.json one record per vGPU, with its live pages (rule R7)
+//	v/<dir>.json.kept a record that this vgpud could not use, such as a newer one's
 package node

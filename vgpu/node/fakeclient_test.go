@@ -38,6 +38,7 @@ type fake struct {
 	welcomed chan wire.Msg
 	answers  chan wire.Msg
 	away     atomic.Bool // do not reconnect
+	bound    atomic.Pointer[wire.Msg]
 
 	out     sync.Mutex
 	witness *witness
@@ -190,12 +191,73 @@ func (f *fake) do(cmd, arg string) error {
 			f.goIdle()
 			f.say("burst: finished")
 		}()
+	case "stats": // UNHOOKED UNKNOWN
+		var a [4]uint64
+		if _, err := fmt.Sscan(arg, &a[0], &a[1]); err != nil {
+			return err
+		}
+		return f.send(&wire.Msg{Type: wire.Stats, A: a}, -1)
+	case "witness": // PATH of a FIFO, open until what the process has open is closed
+		_, err := unix.Open(arg, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		f.say("witness: ok")
+	case "heavy": // BYTES in a file, so that it takes a while to close
+		n, err := strconv.ParseInt(arg, 0, 64)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.MemfdCreate("heavy", unix.MFD_CLOEXEC)
+		if err != nil {
+			return err
+		}
+		if err := unix.Fallocate(fd, 0, 0, n); err != nil {
+			return err
+		}
+		f.say("heavy: ok")
+	case "linger": // PORT: a socket that can not be closed before all is read
+		port, err := strconv.Atoi(arg)
+		if err != nil {
+			return err
+		}
+		if _, err := lingering(port); err != nil {
+			return err
+		}
+		f.say("linger: ok")
 	case "exec": // the process becomes another program, with the same pid
 		return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 	default:
 		return errors.New("unknown command")
 	}
 	return nil
+}
+
+// lingering is a TCP connection to a local port with data that nobody reads. The
+// last close of it waits.
+func lingering(port int) (int, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 3600}); err != nil {
+		return -1, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, 1<<20); err != nil {
+		return -1, err
+	}
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return -1, err
+	}
+	for {
+		_, err := unix.SendmsgN(fd, make([]byte, 1<<16), nil, nil, unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EAGAIN) {
+			return fd, nil
+		}
+		if err != nil {
+			return -1, err
+		}
+	}
 }
 
 func spin(d time.Duration) {
@@ -212,6 +274,13 @@ func (f *fake) connect() error {
 		unix.Close(fd)
 		return err
 	}
+	// Above the numbers of other files, as the real one.
+	high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 700)
+	unix.Close(fd)
+	if err != nil {
+		return err
+	}
+	fd = high
 	// First the socket, then HELLO.
 	if f.sock >= 0 {
 		err = unix.Dup3(fd, f.sock, unix.O_CLOEXEC)
@@ -222,7 +291,11 @@ func (f *fake) connect() error {
 	} else {
 		f.sock = fd
 	}
-	if err := f.send(&wire.Msg{Type: wire.Hello, Protocol: wire.Protocol}, f.pageFD); err != nil {
+	hello := wire.Msg{Type: wire.Hello, Protocol: wire.Protocol}
+	if b := f.bound.Load(); b != nil {
+		hello.Count, hello.UUID = b.Count, b.UUID
+	}
+	if err := f.send(&hello, f.pageFD); err != nil {
 		return err
 	}
 	for {
@@ -303,6 +376,9 @@ func (f *fake) monitor() {
 					return
 				}
 			case m.Type == wire.Bound || m.Type == wire.Refused:
+				if m.Type == wire.Bound {
+					f.bound.Store(&m)
+				}
 				f.answers <- m
 			}
 		}

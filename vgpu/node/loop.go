@@ -33,12 +33,13 @@ type loop struct {
 	order   []*gpuState
 	pages   map[uint64]*client // by the inode of the page
 
+	fateOf func(process, uint64) fate // fateOf, but in tests
+
 	lastClient uint64
 	timers     []*timer // armed
 	recovery   *recovery
 
 	msg     [wire.MsgSize + 1]byte // one byte more, to see what is too long
-	control [64]byte               // room for descriptors that come along
 	nudging []byte                 // a NUDGE, ready to be sent
 }
 

@@ -51,15 +51,23 @@ func peer(fd int) (process, int, error) {
 	return p, pidfd, nil
 }
 
-// find opens a process that was known before, unless it is gone.
+// find opens a process that was known before. The error is errGone only if that
+// process is dead.
 func find(p process) (int, error) {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)
-	if err != nil {
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: a thread has the number now
 		return -1, fmt.Errorf("%w (pid %d): %w", errGone, p.PID, err)
 	}
-	if now, err := identify(p.PID, pidfd); err != nil || now != p {
+	if err != nil {
+		return -1, fmt.Errorf("failed to open process %d: %w", p.PID, err)
+	}
+	now, err := identify(p.PID, pidfd)
+	if err == nil && now != p {
+		err = fmt.Errorf("%w (pid %d)", errGone, p.PID)
+	}
+	if err != nil {
 		unix.Close(pidfd)
-		return -1, fmt.Errorf("%w (pid %d)", errGone, p.PID)
+		return -1, err
 	}
 	return pidfd, nil
 }
@@ -68,8 +76,11 @@ func find(p process) (int, error) {
 // pidfd, which had that pid, lived until after the reading.
 func identify(pid, pidfd int) (process, error) {
 	start, err := startTime(pid)
-	if err != nil {
+	if noProcess(err) {
 		return process{}, fmt.Errorf("%w (pid %d): %w", errGone, pid, err)
+	}
+	if err != nil {
+		return process{}, fmt.Errorf("failed to identify process %d: %w", pid, err)
 	}
 	if dead(pidfd) {
 		return process{}, fmt.Errorf("%w (pid %d)", errGone, pid)
@@ -91,7 +102,7 @@ func dead(pidfd int) bool {
 }
 
 func startTime(pid int) (uint64, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	b, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
 		return 0, err
 	}

@@ -134,7 +134,7 @@ func (p *poller) timerFired() {
 // run handles events until quit.
 func (p *poller) run() error {
 	events := make([]unix.EpollEvent, 64)
-	for !p.stopped { // written by this goroutine only
+	for !p.stopped { // written by this goroutine, and not before it ends by close
 		n, err := unix.EpollWait(p.ep, events, -1)
 		if errors.Is(err, unix.EINTR) {
 			continue
@@ -153,6 +153,9 @@ func (p *poller) run() error {
 }
 
 func (p *poller) close() {
+	p.mu.Lock()
+	p.stopped = true
+	p.mu.Unlock()
 	for _, fd := range []int{p.ep, p.wake, p.timer} {
 		if fd >= 0 {
 			unix.Close(fd)

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -25,14 +26,29 @@ const reasonRecovering = "vgpud was restarted and waits for processes to come ba
 // expected is a page of before the restart whose process lives.
 type expected struct {
 	pageRecord
-	pidfd int
-	token uint64
-	late  bool // given up: its vGPU was adopted without it
+	pidfd  int // -1: the process could not be opened, and is looked at now and again
+	token  uint64
+	late   bool          // given up: its vGPU was adopted without it
+	execed time.Duration // see hungUp.since
 }
 
 // missing says whether v waits for a page.
 func (v *vgpu) missing() bool {
-	return slices.ContainsFunc(v.expected, func(x *expected) bool { return !x.late })
+	return v.lost || slices.ContainsFunc(v.expected, func(x *expected) bool { return !x.late })
+}
+
+func (v *vgpu) expects(x *expected) bool { return slices.Contains(v.expected, x) }
+
+// mayUse are the GPUs on which processes of v may have work.
+func (l *loop) mayUse(v *vgpu) []arbiter.UUID {
+	if !v.lost || len(v.bound) > 0 {
+		return v.bound
+	}
+	var all []arbiter.UUID
+	for _, g := range l.order {
+		all = append(all, arbiter.UUID(g.UUID))
+	}
+	return all
 }
 
 // recovery is under way while a page is missing.
@@ -41,31 +57,32 @@ type recovery struct {
 	down     map[arbiter.UUID]bool
 }
 
-// expect finds the live processes of a recorded vGPU. It comes before add.
+// expect finds the live processes of a recorded vGPU. It comes before add. Only
+// a process that is dead for certain is not waited for.
 func (l *loop) expect(v *vgpu, pages []pageRecord) {
 	for _, p := range pages {
 		l.lastClient = max(l.lastClient, p.Client)
 		if v.rec.Boot != l.boot {
 			continue
 		}
-		pidfd, err := find(p.process)
-		if err != nil {
+		x := &expected{pageRecord: p}
+		var err error
+		if x.pidfd, err = find(p.process); errors.Is(err, errGone) {
 			continue
 		}
-		if !mapped(p.process, p.Inode) {
-			unix.Close(pidfd) // it runs another program now
-			continue
-		}
-		x := &expected{pageRecord: p, pidfd: pidfd}
-		x.token, err = l.poller.add(pidfd, func() {
-			if dead(pidfd) {
-				l.expectedDied(v, x)
+		if err == nil {
+			x.token, err = l.poller.add(x.pidfd, func() {
+				if dead(x.pidfd) {
+					l.expectedDied(v, x)
+				}
+			})
+			if err != nil {
+				unix.Close(x.pidfd)
 			}
-		})
+		}
 		if err != nil {
-			l.log.WithFields(v.fields()).WithError(err).Error("failed to watch a process")
-			unix.Close(pidfd)
-			continue
+			l.log.WithFields(v.fields()).WithField("pid", p.PID).WithError(err).Error("failed to watch a process; it counts as alive")
+			x.pidfd = -1
 		}
 		v.expected = append(v.expected, x)
 	}
@@ -81,6 +98,9 @@ func (l *loop) expectedDied(v *vgpu, x *expected) {
 }
 
 func (l *loop) forget(x *expected) {
+	if x.pidfd < 0 {
+		return
+	}
 	l.poller.remove(x.pidfd, x.token)
 	unix.Close(x.pidfd)
 }
@@ -90,10 +110,11 @@ func (l *loop) forget(x *expected) {
 func (l *loop) startRecovery() {
 	r := &recovery{down: make(map[arbiter.UUID]bool)}
 	for _, v := range l.vgpus {
-		if len(v.expected) == 0 {
+		if !v.missing() {
 			continue
 		}
-		for _, uuid := range v.bound {
+		l.look(v) // some may have become other programs
+		for _, uuid := range l.mayUse(v) {
 			if !r.down[uuid] {
 				r.down[uuid] = true
 				l.event(arbiter.Event{Kind: arbiter.GPUDown, GPU: uuid, Reason: reasonRecovering})
@@ -111,6 +132,10 @@ func (l *loop) startRecovery() {
 // since the processes know their GPU.
 func (l *loop) recoveryLate() {
 	for _, v := range l.vgpus {
+		if v.lost {
+			v.lost = false
+			l.saved(v, func(error) {})
+		}
 		for _, x := range v.expected {
 			x.late = true
 			l.log.WithFields(v.fields()).WithField("pid", x.PID).
@@ -140,7 +165,7 @@ func (l *loop) recovered() {
 	for _, v := range l.vgpus {
 		if !v.adopted {
 			left = true
-			for _, uuid := range v.bound {
+			for _, uuid := range l.mayUse(v) {
 				missing[uuid] = true
 			}
 		}

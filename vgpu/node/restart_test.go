@@ -230,11 +230,37 @@ func TestADeleteRightAfterARestartDoesNotForgetWhatRuns(t *testing.T) {
 	n.until("a is gone", func() bool { return n.vgpu("a") == nil })
 }
 
-func TestARecordOfANewerVgpudIsLeftAlone(t *testing.T) {
-	n := newNode(t, settings{})
+func TestARecordOfANewerVgpudIsKept(t *testing.T) {
+	t.Parallel() // waits for the reconnection deadline
+	n := newNode(t, settings{drain: reconnect})
 	dir := n.create("a")
 	n.stop()
 	path := filepath.Join(n.state, "v", filepath.Base(dir)+".json")
+	newer := edit(t, path, func(r map[string]any) { r["version"] = recordVersion + 1 })
+	n.start()
+	if n.vgpu("a") != nil {
+		t.Error("a record of another version was used")
+	}
+	if left, err := os.ReadFile(path + ".kept"); err != nil || string(left) != newer {
+		t.Errorf("the record was touched: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "vgpu.json")); err != nil {
+		t.Errorf("its directory was touched: %v", err)
+	}
+	n.create("b") // and the rest goes on
+	// Its container can be removed as any other.
+	n.delete("a")
+	for _, gone := range []string{dir, path, path + ".kept"} {
+		n.until(gone+" is removed", func() bool {
+			_, err := os.Lstat(gone)
+			return errors.Is(err, os.ErrNotExist)
+		})
+	}
+}
+
+// edit changes a record.
+func edit(t *testing.T, path string, change func(map[string]any)) string {
+	t.Helper()
 	var r map[string]any
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -243,28 +269,14 @@ func TestARecordOfANewerVgpudIsLeftAlone(t *testing.T) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		t.Fatal(err)
 	}
-	r["version"] = recordVersion + 1
-	newer, err := json.Marshal(r)
-	if err != nil {
+	change(r)
+	if data, err = json.Marshal(r); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, newer, 0o600); err != nil {
+	if err := os.WriteFile(path, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(n.state, "v", "broken.json"), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n.start()
-	if n.vgpu("a") != nil {
-		t.Error("a record of another version was used")
-	}
-	if left, err := os.ReadFile(path); err != nil || string(left) != string(newer) {
-		t.Errorf("the record was touched: %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "vgpu.json")); err != nil {
-		t.Errorf("its directory was touched: %v", err)
-	}
-	n.create("b") // and the rest goes on
+	return string(data)
 }
 
 func TestAVGPUWhoseBundleIsGoneIsCollected(t *testing.T) {
@@ -300,6 +312,33 @@ func TestAVGPUWhoseBundleIsGoneIsCollected(t *testing.T) {
 	})
 }
 
+func TestAVGPUIsCollectedThoughItsBundlesPathIsInUseAgain(t *testing.T) {
+	n := newNode(t, settings{})
+	bundles := t.TempDir()
+	for _, name := range []string{"a", "b", "new"} {
+		if err := os.Mkdir(filepath.Join(bundles, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		r := n.request(name)
+		r.Bundle = filepath.Join(bundles, name)
+		if _, err := n.control.Create(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The container was made anew, and this vgpud was not asked.
+	if err := errors.Join(os.Remove(filepath.Join(bundles, "a")), os.Rename(filepath.Join(bundles, "new"), filepath.Join(bundles, "a"))); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	n.start() // collects at the start
+	n.until("a is collected", func() bool { return n.vgpu("a") == nil })
+	if n.vgpu("b") == nil {
+		t.Error("b was collected, whose bundle is there")
+	}
+}
+
 func TestAProcessThatBecomesAnotherProgramStartsAnew(t *testing.T) {
 	n := newNode(t, settings{})
 	n.create("a")
@@ -333,7 +372,7 @@ func TestASecondVgpudIsRefused(t *testing.T) {
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := New(cfg, fakeInventory{1}, discard(), Build{})
+	_, err := newDaemon(cfg, 1, discard())
 	if err == nil || !strings.Contains(err.Error(), "another vgpud runs on "+n.state) {
 		t.Fatalf("got %v", err)
 	}

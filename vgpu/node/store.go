@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +17,7 @@ import (
 )
 
 // recordVersion is the newest version of a record that is read and the one that
-// is written. A record of a newer vgpud is left alone.
+// is written. A record of a newer vgpud is kept beside the new one.
 const recordVersion = 1
 
 // record is what a restarted vgpud must know about a vGPU.
@@ -29,11 +30,19 @@ type record struct {
 	Container   string            `json:"container"`
 	Instance    string            `json:"instance"`
 	Bundle      string            `json:"bundle"`
+	BundleFile  file              `json:"bundle_file"`
 	Annotations map[string]string `json:"annotations"` // the request, as request.Parse reads it
 	Created     time.Time         `json:"created"`
 	Boot        string            `json:"boot"`           // boot id of the machine; the pages are void under another
 	GPUs        []string          `json:"gpus,omitempty"` // bound to
 	Pages       []pageRecord      `json:"pages,omitempty"`
+	Lost        bool              `json:"lost,omitempty"` // an earlier record was: there may be more pages
+}
+
+// file names a file or directory for as long as it is there.
+type file struct {
+	Dev uint64 `json:"dev"`
+	Ino uint64 `json:"ino"`
 }
 
 // pageRecord is a page that was handed out, or is about to be (R7).
@@ -59,13 +68,13 @@ type store struct {
 // job is the newest wish for one file. Older ones are overtaken, but their
 // callers are told as well.
 type job struct {
-	data []byte // nil: remove it
+	rec  *record // nil: remove it
 	then []func(error)
 }
 
 func openStore(dir string) (*store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("failed to make the store: %w", err)
+	if err := privateDir(dir); err != nil {
+		return nil, err
 	}
 	s := &store{dir: dir, jobs: make(map[string]*job), done: make(chan struct{})}
 	s.more.L = &s.mu
@@ -73,23 +82,14 @@ func openStore(dir string) (*store, error) {
 	return s, nil
 }
 
-// save writes r under name, then calls then, if given, on the store's
-// goroutine.
-func (s *store) save(name string, r *record, then func(error)) {
-	data, err := json.Marshal(r)
-	if err != nil {
-		if then != nil {
-			then(fmt.Errorf("failed to encode record %s: %w", name, err))
-		}
-		return
-	}
-	s.put(name, data, then)
-}
+// save writes r, which must not be changed any more, under name, then calls
+// then, if given, on the store's goroutine.
+func (s *store) save(name string, r *record, then func(error)) { s.put(name, r, then) }
 
-// remove removes the record name; it may be missing.
+// remove removes the record name, and what was kept of it; it may be missing.
 func (s *store) remove(name string, then func(error)) { s.put(name, nil, then) }
 
-func (s *store) put(name string, data []byte, then func(error)) {
+func (s *store) put(name string, r *record, then func(error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -104,7 +104,7 @@ func (s *store) put(name string, data []byte, then func(error)) {
 		s.jobs[name] = j
 		s.queue = append(s.queue, name)
 	}
-	j.data = data
+	j.rec = r
 	if then != nil {
 		j.then = append(j.then, then)
 	}
@@ -128,23 +128,40 @@ func (s *store) run() {
 		delete(s.jobs, name)
 		s.mu.Unlock()
 
-		err := s.write(name, j.data)
+		err := s.write(name, j.rec)
 		for _, then := range j.then {
 			then(err)
 		}
 	}
 }
 
-func (s *store) write(name string, data []byte) error {
+func (s *store) write(name string, r *record) error {
 	path := filepath.Join(s.dir, name)
-	if data == nil {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("failed to remove a record: %w", err)
+	if r == nil {
+		for _, p := range []string{path, path + keptSuffix} {
+			if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return fmt.Errorf("failed to remove a record: %w", err)
+			}
 		}
 		return nil
 	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("failed to encode record %s: %w", name, err)
+	}
 	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(s.dir)); err != nil {
 		return fmt.Errorf("failed to write a record: %w", err)
+	}
+	return nil
+}
+
+// keep lets a record that can not be used stand beside the one that will take
+// its name.
+func (s *store) keep(name string) error {
+	path := filepath.Join(s.dir, name)
+	_ = os.Remove(path + keptSuffix)
+	if err := os.Link(path, path+keptSuffix); err != nil {
+		return fmt.Errorf("failed to keep a record: %w", err)
 	}
 	return nil
 }
@@ -164,41 +181,52 @@ type stored struct {
 	record
 }
 
-// load reads all records. Those that can not be used are returned as errors and
-// left where they are.
-func (s *store) load() (records []stored, kept []string, faults []error) {
+// What vgpud itself makes in its directories; other files are not its own.
+var (
+	dirName    = regexp.MustCompile(`^[0-9a-f]{16}-[0-9a-f]{16}$`)
+	recordName = regexp.MustCompile(`^[0-9a-f]{16}-[0-9a-f]{16}\.json$`)
+	cutOffName = regexp.MustCompile(`^\.[0-9a-f]{16}-[0-9a-f]{16}\.json[0-9]+$`)
+)
+
+const keptSuffix = ".kept"
+
+// load reads all records. An unusable one is one that is there and can not be
+// used, by name, with the reason.
+func (s *store) load() (records []stored, unusable map[string]error, _ error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, nil, []error{fmt.Errorf("failed to read the store: %w", err)}
+		return nil, nil, fmt.Errorf("failed to read the store: %w", err)
 	}
+	unusable = make(map[string]error)
 	for _, e := range entries {
-		path := filepath.Join(s.dir, e.Name())
-		if !strings.HasSuffix(e.Name(), ".json") {
-			// A write that a crash cut off.
-			_ = os.Remove(path)
-			continue
-		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			faults = append(faults, fmt.Errorf("failed to read a record: %w", err))
-			continue
-		}
-		var r record
-		err = json.Unmarshal(data, &r)
 		switch {
-		case err != nil:
-			err = fmt.Errorf("record %s is damaged: %w", path, err)
-		case r.Version < 1 || r.Version > recordVersion:
-			err = fmt.Errorf("record %s has version %d, this vgpud knows up to %d", path, r.Version, recordVersion)
-		case r.ID == "" || r.Dir == "" || r.Dir != filepath.Base(r.Dir) || strings.HasPrefix(r.Dir, "."):
-			err = fmt.Errorf("record %s is damaged: id %q, directory %q", path, r.ID, r.Dir)
+		case recordName.MatchString(e.Name()):
+			r, err := s.read(e.Name())
+			if err != nil {
+				unusable[e.Name()] = err
+				continue
+			}
+			records = append(records, stored{name: e.Name(), record: r})
+		case cutOffName.MatchString(e.Name()):
+			_ = os.Remove(filepath.Join(s.dir, e.Name())) // a crash cut the writing off
 		}
-		if err != nil {
-			faults = append(faults, err)
-			kept = append(kept, strings.TrimSuffix(e.Name(), ".json"))
-			continue
-		}
-		records = append(records, stored{name: e.Name(), record: r})
 	}
-	return records, kept, faults
+	return records, unusable, nil
+}
+
+func (s *store) read(name string) (r record, _ error) {
+	data, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil {
+		return r, fmt.Errorf("failed to read a record: %w", err)
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("the record is damaged: %w", err)
+	}
+	if r.Version < 1 || r.Version > recordVersion {
+		return r, fmt.Errorf("the record has version %d, this vgpud knows up to %d", r.Version, recordVersion)
+	}
+	if r.Dir+".json" != name || !strings.HasPrefix(name, r.ID+"-") {
+		return r, fmt.Errorf("the record is damaged: id %q, directory %q", r.ID, r.Dir)
+	}
+	return r, nil
 }

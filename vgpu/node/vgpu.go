@@ -3,8 +3,9 @@
 package node
 
 import (
+	"time"
+
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
 	"github.com/vgpu-shim/vgpu/vgpu/request"
@@ -42,12 +43,23 @@ type vgpu struct {
 	bound    []arbiter.UUID
 	binding  bool // bound is on its way into the store, and not told yet
 
-	submissions uint64 // of clients that are gone
-	rubbish     uint64 // connections closed because of what came over them
-	stats       stats  // of clients that are gone
+	submissions uint64          // of clients that are gone
+	rubbish     uint64          // connections closed because of what came over them
+	stats       stats           // of clients that are gone
+	said        map[string]bool // see loop.once
+
+	chores chores // what may have to wait for this container
+
+	// Looks at processes that hung up.
+	looking   bool // one is under way
+	lookTimer timer
+	lookDelay time.Duration
 
 	expected []*expected // after a restart: live pages that are not back yet
-	adopted  bool        // none is missing any more
+	// lost: its record could not be used, so nobody knows which pages are missing,
+	// nor on which GPUs, until a process says it (bound). Ends with the recovery.
+	lost    bool
+	adopted bool // none is missing any more
 	// leaving: it was being removed when the last vgpud went away. It has no
 	// directory any more, so its processes can only die, or be given up.
 	leaving bool
@@ -83,6 +95,7 @@ func (v *vgpu) ungated() stats {
 // record is what the store must know now.
 func (v *vgpu) record() *record {
 	r := v.rec
+	r.Lost = v.lost
 	for _, u := range v.bound {
 		r.GPUs = append(r.GPUs, string(u))
 	}
@@ -114,21 +127,27 @@ func (v *vgpu) allClosed() bool {
 	return true
 }
 
-// add takes in a vGPU whose directory and socket exist.
-func (l *loop) add(v *vgpu) error {
+// add takes in a vGPU.
+func (l *loop) add(v *vgpu) {
 	v.conns = make(map[*conn]struct{})
+	v.said = make(map[string]bool)
 	v.deadline.fire = func() { l.event(arbiter.Event{Kind: arbiter.Deadline, VGPU: v.key}) }
 	v.removal.fire = func() { l.removalLate(v) }
+	v.lookTimer.fire = func() { l.lookOnce(v) }
 	if !v.leaving {
-		token, err := l.poller.add(v.listen, func() { l.accept(v) })
-		if err != nil {
-			return err
-		}
-		v.listenToken = token
 		l.current[v.rec.ID] = v
 	}
 	l.vgpus[v.key] = v
 	l.event(arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req})
+}
+
+// listenOn takes clients in on a socket from now on. It owns fd unless it fails.
+func (l *loop) listenOn(v *vgpu, fd int) error {
+	token, err := l.poller.add(fd, func() { l.accept(v) })
+	if err != nil {
+		return err
+	}
+	v.listen, v.listenToken = fd, token
 	return nil
 }
 
@@ -182,6 +201,7 @@ func (l *loop) removalLate(v *vgpu) {
 func (l *loop) finishRemoval(v *vgpu) {
 	l.arm(&v.removal, 0)
 	l.arm(&v.deadline, 0)
+	l.arm(&v.lookTimer, 0)
 	for c := range v.conns {
 		l.hangUp(c)
 	}
@@ -204,6 +224,6 @@ func (l *loop) closeListener(v *vgpu) {
 		return
 	}
 	l.poller.remove(v.listen, v.listenToken)
-	unix.Close(v.listen)
+	v.chores.close(v.listen) // with those that connected and were not accepted
 	v.listen = -1
 }

@@ -630,7 +630,10 @@ type VGPU struct {
 	Clients       uint32                 `protobuf:"varint,10,opt,name=clients,proto3" json:"clients,omitempty"` // connected processes
 	Usage         *Usage                 `protobuf:"bytes,11,opt,name=usage,proto3" json:"usage,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created,proto3" json:"created,omitempty"`
-	Reason        string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"` // why it is where it is, when that needs saying
+	Reason        string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`                                  // why it is where it is, when that needs saying
+	Rubbish       uint64                 `protobuf:"varint,14,opt,name=rubbish,proto3" json:"rubbish,omitempty"`                               // connections closed because of what came over them
+	Ungated       uint64                 `protobuf:"varint,15,opt,name=ungated,proto3" json:"ungated,omitempty"`                               // submissions that its processes say they could not gate
+	UnknownNames  uint64                 `protobuf:"varint,16,opt,name=unknown_names,json=unknownNames,proto3" json:"unknown_names,omitempty"` // names asked of the driver that its processes' library does not know
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -754,6 +757,27 @@ func (x *VGPU) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *VGPU) GetRubbish() uint64 {
+	if x != nil {
+		return x.Rubbish
+	}
+	return 0
+}
+
+func (x *VGPU) GetUngated() uint64 {
+	if x != nil {
+		return x.Ungated
+	}
+	return 0
+}
+
+func (x *VGPU) GetUnknownNames() uint64 {
+	if x != nil {
+		return x.UnknownNames
+	}
+	return 0
 }
 
 // Usage is exact accounting, not sampled utilisation.
@@ -1288,7 +1312,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\vpermissions\x18\b \x01(\tR\vpermissions\"\r\n" +
 	"\vListRequest\"3\n" +
 	"\fListResponse\x12#\n" +
-	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\"\xa2\x03\n" +
+	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\"\xfb\x03\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -1303,7 +1327,10 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	" \x01(\rR\aclients\x12$\n" +
 	"\x05usage\x18\v \x01(\v2\x0e.vgpu.v1.UsageR\x05usage\x124\n" +
 	"\acreated\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x16\n" +
-	"\x06reason\x18\r \x01(\tR\x06reason\"\xd5\x01\n" +
+	"\x06reason\x18\r \x01(\tR\x06reason\x12\x18\n" +
+	"\arubbish\x18\x0e \x01(\x04R\arubbish\x12\x18\n" +
+	"\aungated\x18\x0f \x01(\x04R\aungated\x12#\n" +
+	"\runknown_names\x18\x10 \x01(\x04R\funknownNames\"\xd5\x01\n" +
 	"\x05Usage\x12-\n" +
 	"\x04held\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04held\x121\n" +
 	"\x06waited\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x12\x14\n" +

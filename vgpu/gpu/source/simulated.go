@@ -15,8 +15,6 @@ import (
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 )
 
-const maxSimulated = 16
-
 // simulatedMachine is where the simulated driver looks for its machine in a
 // container, and machineEnv what it looks at before.
 const (

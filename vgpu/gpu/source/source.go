@@ -9,7 +9,6 @@ package source
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
@@ -34,23 +33,21 @@ func Open(cfg Config) (gpu.Inventory, error) {
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
-	switch {
-	case cfg.GPUs == "nvml":
-		return openNVML(cfg)
-	case cfg.GPUs == "auto":
-		inv, err := openNVML(cfg)
-		if err != nil {
-			return nil, fmt.Errorf("found no GPU: %w; for simulated ones use --gpus=sim:N, for example --gpus=sim:1", err)
-		}
-		return inv, nil
+	kind, n, err := gpu.ParseSource(cfg.GPUs)
+	if err != nil {
+		return nil, err
 	}
-	if number, ok := strings.CutPrefix(cfg.GPUs, "sim:"); ok {
-		n, err := strconv.Atoi(number)
-		if err == nil && 1 <= n && n <= maxSimulated {
-			return openSimulated(cfg, n)
-		}
+	if kind == "sim" {
+		return openSimulated(cfg, n)
 	}
-	return nil, fmt.Errorf("gpus = %q: must be auto, nvml, or sim:N with N from 1 to %d", cfg.GPUs, maxSimulated)
+	inv, err := openNVML(cfg)
+	if err != nil && kind == "auto" {
+		return nil, fmt.Errorf("found no GPU: %w; for simulated ones use --gpus=sim:N, for example --gpus=sim:1", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return inv, nil
 }
 
 // inventory is an open NVML.
