@@ -29,7 +29,12 @@
 // a Revoke. A vGPU that nobody waits behind keeps its GPUs, idle or not, so
 // that its next work starts without a message.
 //
-// All GPUs of a vGPU are granted together or not at all. The vGPUs wait in order of
-// arrival; one that waits for several GPUs keeps later ones from those GPUs, so
-// it is not starved, and for no longer than the holders' quantum and drain.
+// Who goes next is said in order.go: ageing, guaranteed minimum, class, weighted
+// fair queueing of held time, arrival; a cap comes before all of them. A higher
+// class that waits ends a turn after the minimum turn, a cap when it is used up,
+// both also by a Revoke.
+//
+// All GPUs of a vGPU are granted together or not at all. While one that waits
+// for several GPUs is first on all of them it keeps others from those that are
+// free: for no longer than the holders' quantum and drain.
 package arbiter

@@ -3,7 +3,8 @@
 package arbiter
 
 import (
-	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -18,23 +19,41 @@ type Config struct {
 	// DrainDeadline is how long a revoked vGPU may take to drain before it is
 	// an overrun.
 	DrainDeadline time.Duration
+	// MinTurn is how long a turn lasts at least while its vGPU has work, even
+	// if a higher class waits.
+	MinTurn time.Duration
+	// Ageing is how long anybody waits at most behind higher classes and
+	// guarantees; the turns before it still end.
+	Ageing time.Duration
+	// Window is the time over which shares hold: a cap lets a vGPU that was
+	// idle use its part of one window at once, a guarantee makes up for at most
+	// one window.
+	Window time.Duration
+	// Binding names the order in which GPUs are tried at bind.
+	Binding Binding
+	// Seed starts the random binding.
+	Seed uint64
 }
 
 // The defaults of Config.
 const (
 	DefaultQuantum       = 20 * time.Millisecond
 	DefaultDrainDeadline = 2 * time.Second
+	DefaultMinTurn       = 2 * time.Millisecond
+	DefaultAgeing        = 5 * time.Second
+	DefaultWindow        = time.Second
 )
 
 // Engine is the state machine. It is not safe for concurrent use.
 type Engine struct {
-	cfg     Config
-	vgpus   map[ID]*vgpu
-	gpus    map[UUID]*gpu
-	order   []*gpu  // in the order in which they came up
-	queue   []*vgpu // pending, in order of arrival
-	actions []Action
-	pass    uint64 // counts runs of schedule, to mark GPUs in one
+	cfg      Config
+	vgpus    map[ID]*vgpu
+	gpus     map[UUID]*gpu
+	order    []*gpu // in the order in which they came up
+	touched  []*gpu // those on which somebody may go next now
+	actions  []Action
+	arrivals uint64
+	random   *rand.Rand
 }
 
 // gpu is a physical GPU.
@@ -44,12 +63,15 @@ type gpu struct {
 	memory uint64
 	down   string // why it takes no grants; empty if it does
 
-	holder  *vgpu
-	bound   int    // vGPUs that live here
-	ledger  uint64 // bytes that they reserved
-	waiters int    // of them, how many are pending
-	keptAt  uint64 // the last pass in which an eligible waiter did not get it
-	usage   Usage
+	holder     *vgpu
+	bound      int           // vGPUs that live here
+	ledger     uint64        // bytes that they reserved
+	guaranteed int64         // the minimum shares that they have, in ppm
+	waiting    []*vgpu       // those of them that are pending
+	several    int           // of these, how many wait for other GPUs too
+	virtual    time.Duration // start tag of who was granted last
+	touched    bool
+	usage      Usage
 }
 
 // vgpu is a virtual GPU.
@@ -61,12 +83,19 @@ type vgpu struct {
 	uuids  []UUID // of gpus; replaced, never changed in place
 	reason string // why it can not be bound
 
-	pending  time.Duration // since when; while PENDING
+	arrival uint64        // among all that ever became pending
+	pending time.Duration // since when; while PENDING
+	start   time.Duration // virtual time at which its next turn starts
+	finish  time.Duration // virtual time at which its last turn ended
+	minimum bucket
+	maximum bucket
+
 	waited   time.Duration // before the current turn
 	granted  time.Duration
-	deadline time.Duration // armed; 0: none
-	taking   bool          // a Take is in force
-	again    bool          // a client came to the gate during the drain
+	class    request.Priority // of the current turn
+	deadline time.Duration    // armed; 0: none
+	taking   bool             // a Take is in force
+	again    bool             // a client came to the gate during the drain
 	usage    Usage
 }
 
@@ -79,7 +108,19 @@ func New(cfg Config) *Engine {
 	if cfg.DrainDeadline <= 0 {
 		cfg.DrainDeadline = DefaultDrainDeadline
 	}
-	return &Engine{cfg: cfg, vgpus: make(map[ID]*vgpu), gpus: make(map[UUID]*gpu)}
+	if cfg.MinTurn <= 0 {
+		cfg.MinTurn = DefaultMinTurn
+	}
+	if cfg.Ageing <= 0 {
+		cfg.Ageing = DefaultAgeing
+	}
+	if cfg.Window <= 0 {
+		cfg.Window = DefaultWindow
+	}
+	return &Engine{
+		cfg: cfg, vgpus: make(map[ID]*vgpu), gpus: make(map[UUID]*gpu),
+		random: rand.New(rand.NewPCG(cfg.Seed, 0)),
+	}
 }
 
 // Step takes in one event and returns what the daemon must do now. The slice is
@@ -90,12 +131,16 @@ func (e *Engine) Step(now time.Duration, ev Event) []Action {
 	e.actions = e.actions[:0]
 	switch ev.Kind {
 	case Added:
-		e.added(ev)
+		e.added(now, ev)
 	case GPUUp:
 		e.gpuUp(ev)
 	case GPUDown:
 		if g := e.gpus[ev.GPU]; g != nil {
 			g.down = ev.Reason
+			for _, v := range g.waiting { // what it kept elsewhere is free
+				e.touch(v)
+			}
+			e.touchGPU(g)
 		}
 	default:
 		v := e.vgpus[ev.VGPU]
@@ -106,7 +151,7 @@ func (e *Engine) Step(now time.Duration, ev Event) []Action {
 		case Removed:
 			e.removed(now, v)
 		case Changed:
-			e.changed(v, ev.Request)
+			e.changed(now, v, ev.Request)
 		case Bind:
 			e.bind(v)
 		case Unused:
@@ -135,11 +180,42 @@ func (e *Engine) Step(now time.Duration, ev Event) []Action {
 
 func (e *Engine) do(a Action) { e.actions = append(e.actions, a) }
 
-func (e *Engine) added(ev Event) {
+// touch notes that on the GPUs of v it may be somebody's turn now.
+func (e *Engine) touch(v *vgpu) {
+	for _, g := range v.gpus {
+		e.touchGPU(g)
+	}
+}
+
+func (e *Engine) touchGPU(g *gpu) {
+	if !g.touched {
+		g.touched = true
+		e.touched = append(e.touched, g)
+	}
+}
+
+func (e *Engine) added(now time.Duration, ev Event) {
 	if e.vgpus[ev.VGPU] != nil {
 		return
 	}
-	e.vgpus[ev.VGPU] = &vgpu{id: ev.VGPU, req: ev.Request, state: Unbound}
+	v := &vgpu{id: ev.VGPU, req: ev.Request, state: Unbound}
+	e.vgpus[ev.VGPU] = v
+	e.setShares(now, v)
+}
+
+func (e *Engine) setShares(now time.Duration, v *vgpu) {
+	// A turn that began on the last crumb of the guarantee may put v a quantum
+	// ahead; what it gets beyond that by its weight is not held against it.
+	v.minimum.set(now, share(v.req.MinShare), -e.quantum(v), e.cfg.Window)
+	// What exceeds a cap is a debt, however large: the cap holds in the long run.
+	v.maximum.set(now, share(v.req.MaxShare), math.MinInt64/4, e.cfg.Window)
+}
+
+func (e *Engine) quantum(v *vgpu) time.Duration {
+	if v.req.Quantum > 0 {
+		return v.req.Quantum
+	}
+	return e.cfg.Quantum
 }
 
 func (e *Engine) removed(now time.Duration, v *vgpu) {
@@ -156,14 +232,20 @@ func (e *Engine) removed(now time.Duration, v *vgpu) {
 	delete(e.vgpus, v.id)
 }
 
-// changed takes in a live update. The GPUs stay; a quantum counts from the next
-// time that it is armed.
-func (e *Engine) changed(v *vgpu, req request.Request) {
+// changed takes in a live update, which holds from the next decision on. The
+// GPUs stay, and so does their number.
+func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
+	shares := req.MinShare != v.req.MinShare || req.MaxShare != v.req.MaxShare
 	for _, g := range v.gpus {
 		g.ledger += req.MemoryBytes - v.req.MemoryBytes
+		g.guaranteed += share(req.MinShare) - share(v.req.MinShare)
 	}
 	req.Count = v.req.Count
 	v.req = req
+	if shares {
+		e.setShares(now, v)
+	}
+	e.touch(v)
 }
 
 func (e *Engine) gpuUp(ev Event) {
@@ -174,6 +256,10 @@ func (e *Engine) gpuUp(ev Event) {
 		e.order = append(e.order, g)
 	}
 	g.model, g.memory, g.down = ev.Model, ev.MemoryBytes, ""
+	for _, v := range g.waiting {
+		e.touch(v)
+	}
+	e.touchGPU(g)
 }
 
 func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
@@ -197,7 +283,8 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 		return
 	}
 	v.granted, v.again = now, ev.Draining && ev.Waiting
-	v.state = Holding
+	v.state, v.class = Holding, v.req.Priority
+	e.touch(v)
 	free := true
 	for _, g := range v.gpus {
 		free = free && g.holder == nil
@@ -229,6 +316,9 @@ func (e *Engine) expired(now time.Duration, v *vgpu) {
 	case v.deadline == 0:
 	case now < v.deadline:
 		e.arm(v, v.deadline)
+	case v.state == Waiting: // held back by its cap until now
+		v.deadline = 0
+		e.touch(v)
 	case v.state == Holding:
 		e.revoke(now, v)
 	case v.state == Draining:
@@ -242,6 +332,7 @@ func (e *Engine) expired(now time.Duration, v *vgpu) {
 				g.usage.Overruns++
 			}
 		}
+		e.touch(v)
 	}
 }
 
@@ -272,8 +363,12 @@ func (e *Engine) turnEnded(now time.Duration, v *vgpu, ev Event) {
 			g.holder = nil
 		}
 	}
+	v.finish = v.start + v.vtime(turn.Held)
+	v.minimum.take(v.granted, now, turn.Held)
+	v.maximum.take(v.granted, now, turn.Held)
 	e.do(Action{Kind: Account, VGPU: v.id, Turn: turn})
 	e.disarm(v)
+	e.touch(v)
 	v.taking = false
 	v.state = Idle
 	again := v.again || ev.Waiting
@@ -286,81 +381,155 @@ func (e *Engine) turnEnded(now time.Duration, v *vgpu, ev Event) {
 func (e *Engine) enqueue(now time.Duration, v *vgpu) {
 	v.state = Waiting
 	v.pending = now
-	e.queue = append(e.queue, v)
+	e.arrivals++
+	v.arrival = e.arrivals
+	v.start = v.finish
 	for _, g := range v.gpus {
-		g.waiters++
+		if h := g.holder; h != nil && h.state == Holding && !h.taking {
+			// It has the GPU to itself: the virtual time is what it has come
+			// to, so that nobody is owed for the time when nobody waited.
+			g.virtual = max(g.virtual, h.start+h.vtime(now-h.granted))
+		}
+		g.waiting = append(g.waiting, v)
+		if len(v.gpus) > 1 {
+			g.several++
+		}
+		v.start = max(v.start, g.virtual)
 	}
+	e.touch(v)
 }
 
 func (e *Engine) dequeue(v *vgpu) {
-	i := slices.Index(e.queue, v)
-	e.queue = slices.Delete(e.queue, i, i+1)
 	for _, g := range v.gpus {
-		g.waiters--
+		i := slices.Index(g.waiting, v)
+		last := len(g.waiting) - 1
+		g.waiting[i] = g.waiting[last]
+		g.waiting = g.waiting[:last]
+		if len(v.gpus) > 1 {
+			g.several--
+		}
 	}
 	v.state = Idle
+	e.disarm(v)
+	e.touch(v)
 }
 
-// schedule grants what can be granted, in order of arrival, and tells the
-// holders whether somebody waits behind them.
+// schedule grants what can be granted on the GPUs that were touched, and tells
+// their holders whether somebody waits behind them.
 func (e *Engine) schedule(now time.Duration) {
-	e.pass++
-	for i := 0; i < len(e.queue); {
-		v := e.queue[i]
-		up, free := true, true
-		for _, g := range v.gpus {
-			up = up && g.down == ""
-			free = free && g.holder == nil && g.keptAt != e.pass
-		}
-		if up && free {
-			e.grant(now, v) // leaves the queue: the next one is at i now
-			continue
-		}
-		if up { // one that waits for a GPU which is down keeps nothing from others
-			for _, g := range v.gpus {
-				g.keptAt = e.pass
+	// Who is first changes with time too. One that waits for several GPUs may
+	// have been first on a GPU where nothing happened since; so they are looked
+	// at together.
+	for i := 0; i < len(e.touched); i++ {
+		if g := e.touched[i]; g.several > 0 {
+			for _, v := range g.waiting {
+				if len(v.gpus) > 1 {
+					e.touch(v)
+				}
 			}
 		}
-		i++
 	}
-	for _, g := range e.order {
-		if v := g.holder; v != nil && v.state == Holding {
-			e.contend(now, v)
+	for i := 0; i < len(e.touched); i++ { // grows: a grant touches other GPUs
+		g := e.touched[i]
+		g.touched = false
+		if g.holder == nil {
+			if v := e.next(now, g); v != nil && v.free() {
+				e.grant(now, v)
+			}
+		}
+		e.contend(now, g)
+	}
+	e.touched = e.touched[:0]
+}
+
+// free says whether nobody holds a GPU of v.
+func (v *vgpu) free() bool {
+	for _, g := range v.gpus {
+		if g.holder != nil {
+			return false
 		}
 	}
+	return true
 }
 
 func (e *Engine) grant(now time.Duration, v *vgpu) {
+	v.class = v.req.Priority
+	if e.aged(now, v) || v.owed(now) > 0 {
+		v.class = agedClass
+	}
 	e.dequeue(v)
 	v.state = Holding
 	v.granted = now
 	v.waited = now - v.pending
 	for _, g := range v.gpus {
 		g.holder = v
+		g.virtual = max(g.virtual, v.start)
 	}
 	e.do(Action{Kind: Grant, VGPU: v.id})
 }
 
-// contend starts or ends the wish that the holder v gives way.
-func (e *Engine) contend(now time.Duration, v *vgpu) {
-	wanted := false
+// contend sets when the holder of g must give way, and arms those that wait for
+// no more than their cap.
+func (e *Engine) contend(now time.Duration, g *gpu) {
+	for _, v := range g.waiting {
+		if until, capped := e.capped(now, v); capped && v.deadline != until {
+			e.arm(v, until)
+		}
+	}
+	v := g.holder
+	if v == nil || v.state != Holding {
+		return
+	}
+	wanted, end := e.wanted(now, v)
+	if wanted != v.taking {
+		v.taking = wanted
+		kind := Take
+		if !wanted {
+			kind = Keep
+		}
+		e.do(Action{Kind: kind, VGPU: v.id})
+	}
+	if end != v.deadline {
+		if end == 0 {
+			e.disarm(v)
+		} else {
+			e.arm(v, end)
+		}
+	}
+}
+
+// wanted says whether somebody waits behind the holder v, and when its turn
+// must end, if it must.
+func (e *Engine) wanted(now time.Duration, v *vgpu) (wanted bool, end time.Duration) {
+	higher := false
 	for _, g := range v.gpus {
-		wanted = wanted || g.keptAt == e.pass
+		for _, w := range g.waiting {
+			if e.eligible(now, w) {
+				wanted = true
+				higher = higher || w.req.Priority > v.class
+			}
+		}
 	}
 	switch {
-	case wanted && !v.taking:
-		v.taking = true
-		quantum := v.req.Quantum
-		if quantum <= 0 {
-			quantum = e.cfg.Quantum
-		}
-		e.do(Action{Kind: Take, VGPU: v.id})
-		e.arm(v, max(now, v.granted+quantum))
-	case !wanted && v.taking:
-		v.taking = false
-		e.do(Action{Kind: Keep, VGPU: v.id})
-		e.disarm(v)
+	case higher:
+		end = v.granted + min(e.cfg.MinTurn, e.quantum(v))
+	case wanted:
+		end = v.granted + e.quantum(v)
 	}
+	if v.maximum.rate > 0 && v.maximum.rate < ppm {
+		// What it may still use, while more flows in.
+		v.maximum.flow(v.granted)
+		if left := v.granted + v.maximum.level*ppm/time.Duration(ppm-v.maximum.rate); end == 0 || left < end {
+			end = left
+		}
+	}
+	if end != 0 {
+		end = max(end, now)
+		if v.deadline != 0 && v.deadline <= now && end == now {
+			end = v.deadline // due already
+		}
+	}
+	return wanted, end
 }
 
 func (e *Engine) arm(v *vgpu, at time.Duration) {
@@ -373,68 +542,4 @@ func (e *Engine) disarm(v *vgpu) {
 		v.deadline = 0
 		e.do(Action{Kind: Arm, VGPU: v.id})
 	}
-}
-
-// bind chooses the GPUs of v: those with the fewest vGPUs, in inventory order
-// where that is equal.
-func (e *Engine) bind(v *vgpu) {
-	if v.state != Unbound {
-		e.do(Action{Kind: Bound, VGPU: v.id, GPUs: v.uuids})
-		return
-	}
-	var fit []*gpu
-	for _, g := range e.order {
-		if g.fits(v.req) == "" {
-			fit = append(fit, g)
-		}
-	}
-	if len(fit) < v.req.Count {
-		v.reason = e.whyUnbindable(v.req, len(fit))
-		e.do(Action{Kind: Unbindable, VGPU: v.id, Reason: v.reason})
-		return
-	}
-	slices.SortStableFunc(fit, func(a, b *gpu) int { return a.bound - b.bound })
-	for _, g := range fit[:v.req.Count] {
-		e.attach(v, g)
-	}
-	v.state, v.reason = Idle, ""
-	e.do(Action{Kind: Bound, VGPU: v.id, GPUs: v.uuids})
-}
-
-func (e *Engine) whyUnbindable(req request.Request, fit int) string {
-	s := fmt.Sprintf("%d of %d GPUs asked for can be had", fit, req.Count)
-	for _, g := range e.order {
-		if why := g.fits(req); why != "" {
-			s += fmt.Sprintf("; %s: %s", g.uuid, why)
-		}
-	}
-	return s
-}
-
-func (e *Engine) attach(v *vgpu, g *gpu) {
-	g.bound++
-	g.ledger += v.req.MemoryBytes
-	v.gpus = append(v.gpus, g)
-	v.uuids = append(slices.Clone(v.uuids), g.uuid)
-}
-
-func (e *Engine) unbind(v *vgpu) {
-	for _, g := range v.gpus {
-		g.bound--
-		g.ledger -= v.req.MemoryBytes
-	}
-	v.gpus, v.uuids, v.state = nil, nil, Unbound
-}
-
-// fits is why g can not be chosen for req, empty if it can.
-func (g *gpu) fits(req request.Request) string {
-	switch {
-	case g.down != "":
-		return g.down
-	case req.Model != "" && !modelMatches(g.model, req.Model):
-		return fmt.Sprintf("is a %s", g.model)
-	case req.MemoryBytes > 0 && g.ledger+req.MemoryBytes > g.memory:
-		return fmt.Sprintf("%d of %d bytes are reserved, %d more are asked for", g.ledger, g.memory, req.MemoryBytes)
-	}
-	return ""
 }

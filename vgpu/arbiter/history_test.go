@@ -26,9 +26,11 @@ type world struct {
 
 type tenant struct {
 	id      ID
+	req     request.Request
+	added   time.Duration
+	held    time.Duration
 	gpus    []UUID
 	waits   bool // a client stands at the closed gate
-	since   int  // order of arrival, while it waits and does not hold
 	open    bool // its gates are open
 	revoked bool
 	overrun bool
@@ -55,6 +57,9 @@ func (w *world) step(ev Event) {
 			if v.revoked {
 				w.t.Fatalf("%s granted while it drains", v.id)
 			}
+			if !v.open {
+				w.checkGrant(v)
+			}
 			v.open = true
 		case Take:
 			v.wanted = true
@@ -70,6 +75,7 @@ func (w *world) step(ev Event) {
 			if a.Turn.Held < 0 || a.Turn.Held > w.now-a.Turn.Granted || a.Turn.Ended > w.now {
 				w.t.Fatalf("%s: impossible turn %+v at %v", v.id, a.Turn, w.now)
 			}
+			v.held += a.Turn.Held
 		}
 	}
 	w.check()
@@ -90,40 +96,81 @@ func (w *world) check() {
 			}
 		}
 	}
-	// Work-conserving, in order of arrival: what the first waiter needs is
-	// kept for it, all else that is free is granted.
-	var queue []*tenant
-	for _, id := range w.ids() {
-		if v := w.vgpus[id]; v.waits && len(v.gpus) > 0 && !v.open && !v.revoked {
-			queue = append(queue, v)
+	// Work-conserving: a free GPU has no eligible waiter, unless it is kept for
+	// one that waits for other GPUs too.
+	// A cap that let go of somebody just now, whose Deadline is on its way,
+	// leaves both answers right.
+	wanted, either := make(map[ID]bool), make(map[ID]bool)
+	kept := make(map[UUID]int)
+	waiters := w.waiters()
+	for _, v := range waiters {
+		// Who is first changes with time alone too, by ageing; a GPU that is
+		// kept is looked at when the others come free.
+		if len(v.gpus) > 1 {
+			for _, g := range v.gpus {
+				kept[g]++
+			}
 		}
 	}
-	slices.SortFunc(queue, func(a, b *tenant) int { return a.since - b.since })
-	kept := make(map[UUID]bool)
-	wanted := make(map[ID]bool)
-	for _, v := range queue {
-		up, free := true, true
+	for _, v := range waiters {
+		free := true
+		due := w.e.vgpus[v.id].deadline
 		for _, g := range v.gpus {
-			up = up && w.up[g]
-			free = free && holder[g] == "" && !kept[g]
-		}
-		if !up {
-			continue
+			if due != 0 && due <= w.now {
+				either[holder[g]] = true
+				free = false
+				continue
+			}
+			wanted[holder[g]] = true
+			free = free && holder[g] == "" && kept[g] < len(v.gpus)
 		}
 		if free {
 			w.t.Fatalf("%s waits although %v are free", v.id, v.gpus)
 		}
-		for _, g := range v.gpus {
-			kept[g] = true
-			wanted[holder[g]] = true
-		}
 	}
 	for _, id := range w.ids() {
-		if v := w.vgpus[id]; v.open && v.wanted != wanted[id] {
+		v := w.vgpus[id]
+		if v.open && v.wanted != wanted[id] && !(v.wanted && either[id]) {
 			w.t.Fatalf("%s wanted=%v, want %v", id, v.wanted, wanted[id])
 		}
-		if v := w.vgpus[id]; v.wanted && v.armed == 0 {
+		if v.wanted && v.armed == 0 {
 			w.t.Fatalf("%s is wanted and no quantum runs", id)
+		}
+	}
+}
+
+// waiters are those that wait and are not held back by a cap or a lost GPU.
+func (w *world) waiters() []*tenant {
+	var all []*tenant
+	for _, id := range w.ids() {
+		v := w.vgpus[id]
+		if v.waits && len(v.gpus) > 0 && !v.open && !v.revoked && w.e.eligible(w.now, w.e.vgpus[id]) {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// checkGrant looks whether somebody should have gone before v.
+func (w *world) checkGrant(v *tenant) {
+	if m := v.req.MaxShare; m > 0 && m < 1 && float64(v.held) > m*float64(w.now-v.added+w.e.cfg.Window)+1 {
+		w.t.Fatalf("%s had %v in %v, with a cap of %v", v.id, v.held, w.now-v.added, m)
+	}
+	granted := w.e.vgpus[v.id]
+	vAged := w.now-granted.pending >= w.e.cfg.Ageing
+	for _, u := range w.waiters() {
+		if u == v || len(u.gpus) > 1 || !slices.Contains(v.gpus, u.gpus[0]) {
+			continue
+		}
+		waits := w.e.vgpus[u.id]
+		uAged := w.now-waits.pending >= w.e.cfg.Ageing
+		switch {
+		case uAged && !vAged:
+			w.t.Fatalf("%s granted before %s, which aged", v.id, u.id)
+		case uAged && vAged && waits.pending < granted.pending:
+			w.t.Fatalf("%s granted before %s, which aged earlier", v.id, u.id)
+		case !vAged && v.req.MinShare == 0 && u.req.Priority > v.req.Priority:
+			w.t.Fatalf("%s granted before %s of a higher class", v.id, u.id)
 		}
 	}
 }
@@ -144,22 +191,14 @@ func (w *world) end(v *tenant, last, idle time.Duration) {
 		kind = Drained
 	}
 	v.open, v.revoked, v.overrun, v.wanted = false, false, false, false
-	w.arrive(v)
 	w.step(Event{Kind: kind, VGPU: v.id, LastWork: last, Idle: idle, Waiting: v.waits})
-}
-
-var arrivals int
-
-func (w *world) arrive(v *tenant) {
-	arrivals++
-	v.since = arrivals
 }
 
 func TestRandomHistoriesKeepTheInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{
 			t:     t,
-			e:     New(Config{Quantum: 10, DrainDeadline: 30}),
+			e:     New(Config{Quantum: 10, DrainDeadline: 30, MinTurn: 2, Ageing: 60, Window: 50}),
 			up:    make(map[UUID]bool),
 			vgpus: make(map[ID]*tenant),
 		}
@@ -186,14 +225,21 @@ func TestRandomHistoriesKeepTheInvariants(t *testing.T) {
 				if len(w.vgpus) >= 6 {
 					t.Skip("enough")
 				}
-				v := &tenant{id: ID(fmt.Sprintf("v%d", next))}
+				v := &tenant{id: ID(fmt.Sprintf("v%d", next)), added: w.now, req: draw(t)}
 				next++
 				w.vgpus[v.id] = v
-				w.step(Event{Kind: Added, VGPU: v.id, Request: request.Request{
-					Count:   rapid.IntRange(1, 2).Draw(t, "count"),
-					Quantum: time.Duration(rapid.IntRange(0, 20).Draw(t, "quantum")),
-				}})
+				w.step(Event{Kind: Added, VGPU: v.id, Request: v.req})
 				w.step(Event{Kind: Bind, VGPU: v.id})
+			},
+			"change": func(t *rapid.T) {
+				v := pick(t, func(*tenant) bool { return true })
+				count := v.req.Count
+				v.req = draw(t)
+				v.req.Count, v.added, v.held = count, w.now, 0
+				if v.open || v.revoked { // a part of this turn is not the new cap's
+					v.held = w.e.vgpus[v.id].granted - w.now
+				}
+				w.step(Event{Kind: Changed, VGPU: v.id, Request: v.req})
 			},
 			"remove": func(t *rapid.T) {
 				v := pick(t, func(*tenant) bool { return true })
@@ -203,9 +249,6 @@ func TestRandomHistoriesKeepTheInvariants(t *testing.T) {
 			"come to the gate": func(t *rapid.T) {
 				v := pick(t, func(v *tenant) bool { return !v.waits && len(v.gpus) > 0 })
 				v.waits = true
-				if !v.open && !v.revoked {
-					w.arrive(v)
-				}
 				w.step(Event{Kind: Pending, VGPU: v.id})
 			},
 			"pass the gate": func(t *rapid.T) {
@@ -261,7 +304,19 @@ func TestRandomHistoriesKeepTheInvariants(t *testing.T) {
 			w.up[g.UUID] = true
 			w.step(Event{Kind: GPUUp, GPU: g.UUID, MemoryBytes: 100})
 		}
-		for range 3 * len(w.vgpus) {
+		for range 50 + 10*len(w.vgpus) {
+			for _, id := range w.ids() {
+				if v := w.vgpus[id]; v.open {
+					v.waits = false
+				}
+			}
+			w.now += 500 // caps let everybody in again
+			for _, id := range w.ids() {
+				if v := w.vgpus[id]; v.armed != 0 && v.armed <= w.now {
+					v.armed = 0
+					w.step(Event{Kind: Deadline, VGPU: id})
+				}
+			}
 			for _, id := range w.ids() {
 				v := w.vgpus[id]
 				if v.open {
@@ -325,4 +380,18 @@ func BenchmarkHandOver(b *testing.B) {
 		now++
 		e.Step(now, Event{Kind: Complete, VGPU: ids[i%vgpus], LastWork: now, Waiting: true})
 	}
+}
+
+func draw(t *rapid.T) request.Request {
+	r := request.Request{
+		Count:    rapid.IntRange(1, 2).Draw(t, "count"),
+		Quantum:  time.Duration(rapid.IntRange(0, 20).Draw(t, "quantum")),
+		Weight:   rapid.SampledFrom([]int{0, 1, 50, 400}).Draw(t, "weight"),
+		Priority: request.Priority(rapid.IntRange(-1, 1).Draw(t, "class")),
+		MaxShare: rapid.SampledFrom([]float64{0, 0, 0.1, 0.5, 1}).Draw(t, "cap"),
+	}
+	if r.MaxShare == 0 {
+		r.MinShare = rapid.SampledFrom([]float64{0, 0, 0.2}).Draw(t, "minimum")
+	}
+	return r
 }

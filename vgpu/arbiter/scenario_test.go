@@ -33,6 +33,17 @@ func TestScenarios(t *testing.T) {
 						cfg.Quantum = parseDuration(t, d, a.Vals[0])
 					case "drain":
 						cfg.DrainDeadline = parseDuration(t, d, a.Vals[0])
+					case "min-turn":
+						cfg.MinTurn = parseDuration(t, d, a.Vals[0])
+					case "ageing":
+						cfg.Ageing = parseDuration(t, d, a.Vals[0])
+					case "window":
+						cfg.Window = parseDuration(t, d, a.Vals[0])
+					case "binding":
+						var err error
+						if cfg.Binding, err = ParseBinding(a.Vals[0]); err != nil {
+							d.Fatalf(t, "%v", err)
+						}
 					default:
 						d.Fatalf(t, "unknown argument %s", a.Key)
 					}
@@ -105,6 +116,14 @@ func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
 			ev.MemoryBytes = ev.Request.MemoryBytes
 		case "quantum":
 			ev.Request.Quantum = parseDuration(t, d, value)
+		case "weight":
+			fmt.Sscan(value, &ev.Request.Weight)
+		case "min":
+			fmt.Sscan(value, &ev.Request.MinShare)
+		case "max":
+			fmt.Sscan(value, &ev.Request.MaxShare)
+		case "class":
+			ev.Request.Priority = map[string]request.Priority{"low": request.Low, "normal": request.Normal, "high": request.High}[value]
 		case "model":
 			ev.Request.Model, ev.Model = value, value
 		case "reason":

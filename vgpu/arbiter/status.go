@@ -4,7 +4,6 @@ package arbiter
 
 import (
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -83,7 +82,7 @@ func (e *Engine) GPUs() []GPUStatus {
 	all := make([]GPUStatus, 0, len(e.order))
 	for _, g := range e.order {
 		s := GPUStatus{
-			UUID: g.uuid, Down: g.down, Bound: g.bound, Pending: g.waiters,
+			UUID: g.uuid, Down: g.down, Bound: g.bound, Pending: len(g.waiting),
 			Ledger: g.ledger, Usage: g.usage,
 		}
 		if g.holder != nil {
@@ -102,8 +101,4 @@ func (e *Engine) IDs() []ID {
 	}
 	slices.Sort(all)
 	return all
-}
-
-func modelMatches(model, want string) bool {
-	return strings.Contains(strings.ToLower(model), strings.ToLower(want))
 }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import "time"
+
+// ppm is one whole share.
+const ppm = 1_000_000
+
+// bucket holds time that flows in at a steady rate and is taken out as it is
+// used. Whole numbers only, so that every machine computes the same.
+type bucket struct {
+	rate       int64         // of the time that passes, in ppm; 0: not in use
+	floor, cap time.Duration // bounds of level
+	level      time.Duration // at the time at
+	at         time.Duration
+}
+
+// set starts the bucket anew, full.
+func (b *bucket) set(now time.Duration, part int64, floor, window time.Duration) {
+	*b = bucket{rate: part, floor: floor, at: now}
+	b.cap = window * time.Duration(b.rate) / ppm
+	b.level = b.cap
+}
+
+// flow brings level up to now.
+func (b *bucket) flow(now time.Duration) {
+	if now <= b.at {
+		return
+	}
+	// The comparison first: the product could overflow for a long sleeper.
+	if passed := now - b.at; passed >= b.until(b.cap) {
+		b.level = b.cap
+	} else {
+		b.level += passed * time.Duration(b.rate) / ppm
+	}
+	b.at = now
+}
+
+// until is how long from at the level takes to reach want.
+func (b *bucket) until(want time.Duration) time.Duration {
+	if b.level >= want || b.rate == 0 {
+		return 0
+	}
+	return ((want-b.level)*ppm + time.Duration(b.rate) - 1) / time.Duration(b.rate)
+}
+
+// take takes out what was used from then until now, while more flowed in.
+func (b *bucket) take(from, now, used time.Duration) {
+	if b.rate == 0 {
+		return
+	}
+	b.flow(from)
+	passed := max(now-b.at, 0)
+	// In two steps: what flows in during a long turn is not more than what the
+	// turn took out, but the product could overflow.
+	b.level += passed/ppm*time.Duration(b.rate) + passed%ppm*time.Duration(b.rate)/ppm - used
+	b.level = min(max(b.level, b.floor), b.cap)
+	b.at = max(b.at, now)
+}
