@@ -34,7 +34,7 @@ static void probe_busy(struct vgpu_stream *s)
 {
 	if (s && vgpu_stream_busy(s) &&
 	    atomic_load_explicit(&s->probe_covers, memory_order_acquire) < vgpu_stream_submitted(s))
-		vgpu_probe(s);
+		vgpu_probe(s, atomic_load_explicit(&s->handle, memory_order_relaxed));
 }
 
 void vgpu_capture_begin_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d)
@@ -44,11 +44,11 @@ void vgpu_capture_begin_begin(struct vgpu_call *call, CUstream stream, enum vgpu
 	vgpu_fence_share();
 	vgpu_thread.nested++;
 	/* Counted first: who submits to the legacy stream from now on records
-	 * its own probe. */
-	before = atomic_fetch_add_explicit(&vgpu_captures, 1, memory_order_acq_rel);
+	 * its own probe (see vgpu_work_count). */
+	before = atomic_fetch_add_explicit(&vgpu_captures, 1, memory_order_seq_cst);
 	call->stream = vgpu_stream_get(vgpu_stream_handle(stream, d));
-	if (before == 0)
-		probe_busy(vgpu_stream_find(CU_STREAM_LEGACY));
+	/* Of every context: none is asked while any capture is open. */
+	vgpu_probe_legacy_streams();
 	if (call->stream && !(before > 0 && vgpu_is_captured(vgpu_stream_handle(stream, d))))
 		probe_busy(call->stream);
 }

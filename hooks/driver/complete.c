@@ -10,7 +10,10 @@
  *   per-thread   only its thread can name it: by the probe, an event that the
  *                thread recorded after each submission
  *   destroyed    by the probe, recorded before the stream went
- * A probe that covers everything submitted is always the first choice.
+ * A probe that covers everything submitted is always the first choice. Where
+ * the driver refused one (no memory) and nobody else can name the stream, an
+ * event behind the whole context takes its place. Work counts as over only when
+ * the driver says so: a probe that is missing says nothing.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -30,18 +33,20 @@ void vgpu_fence_release(void)
 	pthread_rwlock_unlock(&fence);
 }
 
-bool vgpu_own_begin(struct vgpu_own *own, CUcontext context)
+CUresult vgpu_own_begin(struct vgpu_own *own, CUcontext context)
 {
 	CUcontext current = NULL;
+	CUresult r;
 
 	*own = (struct vgpu_own){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
 	vgpu_thread.nested++;
 	if (atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0)
 		own->exchanged = VGPU_REAL(cuThreadExchangeStreamCaptureMode)(&own->mode) == CUDA_SUCCESS;
-	if (VGPU_REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context)
-		return true;
-	own->pushed = VGPU_REAL(cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
-	return own->pushed;
+	if (!context || (VGPU_REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context))
+		return CUDA_SUCCESS;
+	r = VGPU_REAL(cuCtxPushCurrent_v2)(context);
+	own->pushed = r == CUDA_SUCCESS;
+	return r;
 }
 
 void vgpu_own_end(struct vgpu_own *own)
@@ -55,39 +60,8 @@ void vgpu_own_end(struct vgpu_own *own)
 	vgpu_thread.nested--;
 }
 
-void vgpu_probe(struct vgpu_stream *s)
-{
-	/* Before the record: what the event stands behind is at least this. */
-	uint64_t number = vgpu_stream_submitted(s), old;
-	CUevent event, expected = NULL;
-	struct vgpu_own own;
-
-	if (!vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)))
-		goto out;
-	event = atomic_load_explicit(&s->probe, memory_order_acquire);
-	if (!event) {
-		if (VGPU_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-			goto out;
-		if (!atomic_compare_exchange_strong_explicit(&s->probe, &expected, event, memory_order_acq_rel,
-							     memory_order_acquire)) {
-			VGPU_REAL(cuEventDestroy_v2)(event);
-			event = expected;
-		}
-	}
-	if (VGPU_REAL(cuEventRecord)(event, atomic_load_explicit(&s->handle, memory_order_relaxed)) != CUDA_SUCCESS)
-		goto out;
-	/* After the record, and only upwards: whoever reads the number and then
-	 * asks the event gets the answer for that number or a later one. */
-	old = atomic_load_explicit(&s->probe_covers, memory_order_relaxed);
-	while (old < number && !atomic_compare_exchange_weak_explicit(&s->probe_covers, &old, number, memory_order_release,
-								      memory_order_relaxed))
-		;
-out:
-	vgpu_own_end(&own);
-}
-
-/* Does this answer say that the work is over? An error other than "not ready"
- * and those of captures means that the stream or its context is dead. */
+/* Does this answer to a question about a stream say that its work is over? An
+ * error that is none of these means that the stream or its context is dead. */
 static bool over(CUresult r)
 {
 	switch (r) {
@@ -102,10 +76,117 @@ static bool over(CUresult r)
 	case CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD:
 	case CUDA_ERROR_CAPTURED_EVENT:
 	case CUDA_ERROR_OUT_OF_MEMORY:
+	case CUDA_ERROR_NOT_SUPPORTED:
+	case CUDA_ERROR_NOT_PERMITTED:
 		return false;
 	default:
 		return true;
 	}
+}
+
+/* Does this answer to another call say that its context is dead? Such a call can
+ * also fail for reasons of its own. */
+static bool dead(CUresult r)
+{
+	return r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && r != CUDA_ERROR_INVALID_VALUE && over(r);
+}
+
+static CUresult probe_event(struct vgpu_stream *s, CUevent *event)
+{
+	CUevent expected = NULL;
+	CUresult r;
+
+	*event = atomic_load_explicit(&s->probe, memory_order_acquire);
+	if (*event)
+		return CUDA_SUCCESS;
+	r = VGPU_REAL(cuEventCreate)(event, CU_EVENT_DISABLE_TIMING);
+	if (r == CUDA_SUCCESS &&
+	    !atomic_compare_exchange_strong_explicit(&s->probe, &expected, *event, memory_order_acq_rel, memory_order_acquire)) {
+		VGPU_REAL(cuEventDestroy_v2)(*event);
+		*event = expected;
+	}
+	return r;
+}
+
+static void covered(struct vgpu_stream *s, uint64_t number)
+{
+	uint64_t old = atomic_load_explicit(&s->probe_covers, memory_order_relaxed);
+
+	/* After the record, and only upwards: whoever reads the number and then
+	 * asks the event gets the answer for that number or a later one. */
+	while (old < number && !atomic_compare_exchange_weak_explicit(&s->probe_covers, &old, number, memory_order_release,
+								      memory_order_relaxed))
+		;
+	atomic_store_explicit(&s->unprobed, false, memory_order_relaxed);
+}
+
+CUresult vgpu_probe(struct vgpu_stream *s, CUstream handle)
+{
+	/* Before the record: what the event stands behind is at least this. */
+	uint64_t number = vgpu_stream_submitted(s);
+	CUcontext context = atomic_load_explicit(&s->context, memory_order_relaxed);
+	CUevent event;
+	struct vgpu_own own;
+	CUresult r;
+
+	if (!context)
+		return CUDA_ERROR_NOT_SUPPORTED; /* an event needs one; the stream can still be asked */
+	r = vgpu_own_begin(&own, context);
+	/* Beside a capture of its context the legacy stream must be left alone:
+	 * a record would fail, and break the capture. */
+	if (r == CUDA_SUCCESS && handle == CU_STREAM_LEGACY &&
+	    atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0 && vgpu_is_captured(handle))
+		r = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	if (r == CUDA_SUCCESS)
+		r = probe_event(s, &event);
+	if (r == CUDA_SUCCESS)
+		r = VGPU_REAL(cuEventRecord)(event, handle);
+	if (r == CUDA_SUCCESS)
+		covered(s, number);
+	else if (dead(r))
+		vgpu_stream_done(s, number);
+	else
+		atomic_store_explicit(&s->unprobed, true, memory_order_relaxed);
+	vgpu_own_end(&own);
+	return r;
+}
+
+static bool probe_legacy(struct vgpu_stream *s, void *unused)
+{
+	(void)unused;
+	if (atomic_load_explicit(&s->state, memory_order_acquire) == VGPU_STREAM_LIVE &&
+	    atomic_load_explicit(&s->handle, memory_order_relaxed) == CU_STREAM_LEGACY && vgpu_stream_busy(s) &&
+	    atomic_load_explicit(&s->probe_covers, memory_order_acquire) < vgpu_stream_submitted(s))
+		vgpu_probe(s, CU_STREAM_LEGACY);
+	return true;
+}
+
+void vgpu_probe_legacy_streams(void)
+{
+	vgpu_streams_each(probe_legacy, NULL);
+}
+
+void vgpu_wait_for(struct vgpu_stream *s, CUstream handle)
+{
+	uint64_t number = vgpu_stream_submitted(s);
+	struct vgpu_own own;
+
+	if (vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)) == CUDA_SUCCESS &&
+	    over(VGPU_REAL(cuStreamSynchronize)(handle)))
+		vgpu_stream_done(s, number);
+	vgpu_own_end(&own);
+}
+
+/* For work that nothing covers on a stream that nobody can name. The fence keeps
+ * captures from beginning: such a record would break them. */
+static void probe_context(struct vgpu_stream *s, uint64_t number)
+{
+	CUcontext context = atomic_load_explicit(&s->context, memory_order_relaxed);
+	CUevent event;
+
+	if (context && atomic_load_explicit(&vgpu_captures, memory_order_acquire) == 0 &&
+	    probe_event(s, &event) == CUDA_SUCCESS && VGPU_REAL(cuCtxRecordEvent)(context, event) == CUDA_SUCCESS)
+		covered(s, number);
 }
 
 /* Asks the driver about one stream; the fence is held exclusively. */
@@ -119,25 +200,25 @@ static void ask(struct vgpu_stream *s)
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	unsigned captures;
 	struct vgpu_own own;
+	CUresult r;
 
-	if (!vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed))) {
-		/* The context is gone, and what ran in it. */
-		vgpu_stream_done(s, number);
-		vgpu_own_end(&own);
-		return;
+	r = vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed));
+	if (r != CUDA_SUCCESS) {
+		if (dead(r)) /* the context is gone, and what ran in it */
+			vgpu_stream_done(s, number);
+		goto out;
 	}
 	if (probe && covers > atomic_load_explicit(&s->completed, memory_order_relaxed) &&
 	    over(VGPU_REAL(cuEventQuery)(probe)))
 		vgpu_stream_done(s, covers);
 	if (covers == number || !vgpu_stream_busy(s))
 		goto out;
-	if (orphan) {
-		if (!probe || covers < number)
-			vgpu_stream_done(s, number); /* the driver refused the event: dead */
+	if (orphan || handle == CU_STREAM_PER_THREAD) {
+		/* Else it is between submission and its probe. */
+		if (orphan || atomic_load_explicit(&s->unprobed, memory_order_relaxed))
+			probe_context(s, number);
 		goto out;
 	}
-	if (handle == CU_STREAM_PER_THREAD)
-		goto out; /* between submission and its probe */
 	captures = atomic_load_explicit(&vgpu_captures, memory_order_acquire);
 	if (captures > 0) {
 		if (handle == CU_STREAM_LEGACY)
@@ -157,7 +238,7 @@ static void forget_orphan(struct vgpu_stream *s)
 	struct vgpu_own own;
 
 	if (probe) {
-		if (vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)))
+		if (vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)) == CUDA_SUCCESS)
 			VGPU_REAL(cuEventDestroy_v2)(probe);
 		vgpu_own_end(&own);
 	}

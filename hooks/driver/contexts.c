@@ -1,89 +1,241 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of streams and contexts: work in flight on them stays watched, and
- * the library's thread is kept out while they go. */
+ * the library's thread is kept out while they go. The order is always: the probe,
+ * the records out of the table, the driver's call. */
+#define _GNU_SOURCE
+#include <pthread.h>
+
 #include "driver.h"
 
-#define DEVICES 64
+#define DEVICES  64
+#define ATTACHED 64
 
-/* The primary contexts that the application retained. */
-static _Atomic(CUcontext) primary[DEVICES];
+/* The primary contexts, and how often the application retained each. The lock is
+ * held across the driver's own call, so that the count says which release is the
+ * last one; no thread waits at the gate with it. */
+static struct {
+	pthread_mutex_t lock;
+	CUcontext context[DEVICES];
+	unsigned retained[DEVICES];
+} primary = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* The same for contexts that cuCtxAttach holds beyond their creation. */
+static struct {
+	pthread_mutex_t lock;
+	struct {
+		CUcontext context;
+		unsigned extra;
+	} list[ATTACHED];
+	bool full;                 /* one was not counted: no cuCtxDetach proves anything */
+} attached = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 void vgpu_stream_destroy_begin(struct vgpu_call *call, CUstream stream)
 {
-	vgpu_fence_share();
+	struct vgpu_stream *s;
+
 	vgpu_thread.nested++;
-	call->stream = NULL;
-	if (stream != NULL && stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD)
-		call->stream = vgpu_stream_find(stream);
-	if (call->stream && vgpu_stream_busy(call->stream) &&
-	    !(atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0 && vgpu_is_captured(stream)))
-		vgpu_probe(call->stream);
+	call->taken = NULL;
+	if (stream == NULL || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
+		vgpu_fence_share();
+		return;
+	}
+	s = vgpu_stream_find(stream);
+	if (s && vgpu_stream_busy(s) &&
+	    !(atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0 && vgpu_is_captured(stream))) {
+		/* Not within the fence: the wait may be long. */
+		if (vgpu_probe(s, stream) != CUDA_SUCCESS && vgpu_stream_busy(s))
+			vgpu_wait_for(s, stream);
+	}
+	vgpu_fence_share();
+	call->taken = vgpu_streams_take(stream);
 }
 
 void vgpu_stream_destroy_end(struct vgpu_call *call, CUresult r)
 {
-	if (call->stream && r == CUDA_SUCCESS) {
-		vgpu_capture_over(call->stream);
-		vgpu_stream_destroyed(call->stream);
-	}
+	if (r == CUDA_SUCCESS)
+		vgpu_streams_gone(call->taken, false);
+	else
+		vgpu_streams_put_back(call->taken);
 	vgpu_thread.nested--;
 	vgpu_fence_release();
 }
 
-void vgpu_context_destroy_begin(struct vgpu_call *call, CUcontext context)
+static void take_context(struct vgpu_call *call, CUcontext context)
 {
 	vgpu_fence_share();
 	vgpu_thread.nested++;
-	call->context = context;
+	call->taken = context ? vgpu_streams_take_context(context) : NULL;
 }
 
-void vgpu_context_destroy_end(struct vgpu_call *call, CUresult r)
+static void end_context(struct vgpu_call *call, bool gone)
 {
-	bool gone = r == CUDA_SUCCESS && call->context;
-
 	if (gone)
-		vgpu_streams_drop_context(call->context);
+		vgpu_streams_gone(call->taken, true);
+	else
+		vgpu_streams_put_back(call->taken);
 	vgpu_thread.nested--;
 	vgpu_fence_release();
 	if (gone)
 		vgpu_notify();
 }
 
+/* The slot of a context; NULL if nothing beyond its creation holds it. */
+static unsigned *extra_locked(CUcontext context)
+{
+	for (int i = 0; i < ATTACHED; i++)
+		if (attached.list[i].extra > 0 && attached.list[i].context == context)
+			return &attached.list[i].extra;
+	return NULL;
+}
+
+/* Forgets, or with n sets, how often a context is attached beyond its creation. */
+static unsigned set_extra_locked(CUcontext context, unsigned n)
+{
+	unsigned *extra = extra_locked(context), old = 0;
+
+	for (int i = 0; !extra && n > 0 && i < ATTACHED; i++) {
+		if (attached.list[i].extra == 0) {
+			attached.list[i].context = context;
+			extra = &attached.list[i].extra;
+		}
+	}
+	if (extra) {
+		old = *extra;
+		*extra = n;
+	} else if (n > 0) {
+		attached.full = true;
+	}
+	return old;
+}
+
+void vgpu_context_destroy_begin(struct vgpu_call *call, CUcontext context)
+{
+	call->context = context;
+	/* Now: the handle may be a new context's when the call returns. */
+	pthread_mutex_lock(&attached.lock);
+	call->n = set_extra_locked(context, 0);
+	pthread_mutex_unlock(&attached.lock);
+	take_context(call, context);
+}
+
+void vgpu_context_destroy_end(struct vgpu_call *call, CUresult r)
+{
+	if (r != CUDA_SUCCESS && call->n > 0) {
+		pthread_mutex_lock(&attached.lock);
+		set_extra_locked(call->context, call->n);
+		pthread_mutex_unlock(&attached.lock);
+	}
+	end_context(call, r == CUDA_SUCCESS);
+}
+
+void vgpu_context_attach_begin(struct vgpu_call *call)
+{
+	(void)call;
+	pthread_mutex_lock(&attached.lock);
+	vgpu_thread.nested++;
+}
+
+void vgpu_context_attach_end(struct vgpu_call *call, CUresult r, CUcontext *context)
+{
+	unsigned *extra;
+
+	(void)call;
+	vgpu_thread.nested--;
+	if (r == CUDA_SUCCESS && context) {
+		extra = extra_locked(*context);
+		set_extra_locked(*context, extra ? *extra + 1 : 1);
+	}
+	pthread_mutex_unlock(&attached.lock);
+}
+
+void vgpu_context_detach_begin(struct vgpu_call *call, CUcontext context)
+{
+	pthread_mutex_lock(&attached.lock);
+	/* Most only lower a count: nothing ends then. */
+	call->last = context && !attached.full && !extra_locked(context);
+	take_context(call, call->last ? context : NULL);
+}
+
+void vgpu_context_detach_end(struct vgpu_call *call, CUresult r, CUcontext context)
+{
+	unsigned *extra;
+
+	if (r == CUDA_SUCCESS && !call->last) {
+		extra = extra_locked(context);
+		if (extra)
+			--*extra;
+	}
+	pthread_mutex_unlock(&attached.lock);
+	end_context(call, r == CUDA_SUCCESS && call->last);
+}
+
 void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green)
 {
 	CUcontext context = NULL;
 
-	vgpu_fence_share();
 	vgpu_thread.nested++;
 	if (!green || VGPU_REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS)
 		context = NULL;
-	call->context = context;
+	vgpu_thread.nested--;
+	vgpu_context_destroy_begin(call, context);
+}
+
+static bool known(CUdevice device)
+{
+	return device >= 0 && device < DEVICES;
+}
+
+void vgpu_primary_retain_begin(struct vgpu_call *call)
+{
+	(void)call;
+	pthread_mutex_lock(&primary.lock);
+	vgpu_thread.nested++;
 }
 
 void vgpu_primary_retain_end(struct vgpu_call *call, CUresult r, CUcontext *context, CUdevice device)
 {
 	(void)call;
 	vgpu_thread.nested--;
-	if (r == CUDA_SUCCESS && context && device >= 0 && device < DEVICES)
-		atomic_store_explicit(&primary[device], *context, memory_order_release);
+	if (r == CUDA_SUCCESS && context && known(device)) {
+		primary.context[device] = *context;
+		primary.retained[device]++;
+	}
+	pthread_mutex_unlock(&primary.lock);
 }
 
-void vgpu_primary_begin(struct vgpu_call *call, CUdevice device)
+void vgpu_primary_reset_begin(struct vgpu_call *call, CUdevice device)
 {
-	vgpu_fence_share();
-	vgpu_thread.nested++;
-	call->context = NULL;
-	if (device >= 0 && device < DEVICES)
-		call->context = atomic_load_explicit(&primary[device], memory_order_acquire);
+	pthread_mutex_lock(&primary.lock);
+	take_context(call, known(device) ? primary.context[device] : NULL);
+}
+
+void vgpu_primary_reset_end(struct vgpu_call *call, CUresult r)
+{
+	pthread_mutex_unlock(&primary.lock);
+	end_context(call, r == CUDA_SUCCESS);
+}
+
+void vgpu_primary_release_begin(struct vgpu_call *call, CUdevice device)
+{
+	pthread_mutex_lock(&primary.lock);
+	/* Other threads may well use it until the last release. */
+	call->last = known(device) && primary.retained[device] <= 1;
+	call->context = known(device) ? primary.context[device] : NULL;
+	take_context(call, call->last ? call->context : NULL);
 }
 
 void vgpu_primary_release_end(struct vgpu_call *call, CUresult r, CUdevice device)
 {
 	unsigned int flags = 0;
 	int active = 1;
+	bool gone;
 
-	/* Only the last release destroys it. */
-	if (r == CUDA_SUCCESS && (VGPU_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || active))
-		call->context = NULL;
-	vgpu_context_destroy_end(call, r);
+	if (r == CUDA_SUCCESS && known(device) && primary.retained[device] > 0)
+		primary.retained[device]--;
+	/* It may have been retained by a way that no hook sees: the driver knows. */
+	gone = r == CUDA_SUCCESS && VGPU_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
+	if (gone && !call->last && call->context)
+		call->taken = vgpu_streams_take_context(call->context);
+	pthread_mutex_unlock(&primary.lock);
+	end_context(call, gone);
 }

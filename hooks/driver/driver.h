@@ -26,6 +26,10 @@
 /* The real driver, where no search path leads. */
 #define VGPU_REAL_PATH VGPU_DIR "/libcuda.so"
 
+/* What stands around each submission: inlined into some hundred hooks, since a
+ * call there costs as much as half a locked operation. */
+#define VGPU_HOT         static inline __attribute__((always_inline))
+
 /* ---- the real driver (real.c) ------------------------------------------ */
 
 struct vgpu_name_row {
@@ -45,12 +49,25 @@ extern void *vgpu_real[VGPU_NAMES];
 /* Addresses that cuGetProcAddress returned and no exported name has. */
 extern _Atomic(void *) vgpu_found[VGPU_HOOKS];
 
-/* Finds the real address of a name and stores it; never NULL. Thread-safe. */
+/* Finds the real address of a name and stores it; never NULL. Thread-safe, but
+ * it takes the dynamic loader's lock: only for calls before cuInit. */
 void *vgpu_resolve(unsigned name);
+/* Resolves every name. After it no call of ours asks the loader for anything. */
+void vgpu_resolve_all(void);
 /* As vgpu_resolve, but false for a name that the real driver lacks. */
 bool vgpu_has(unsigned name, void **address);
-bool vgpu_in_real(const void *address);
 bool vgpu_in_ours(const void *address);
+
+/* Where the real driver lies; 0 and 0 until it is known. */
+extern _Atomic uintptr_t vgpu_real_from, vgpu_real_to;
+
+VGPU_HOT bool vgpu_in_real(const void *address)
+{
+	uintptr_t a = (uintptr_t)address;
+
+	return a >= atomic_load_explicit(&vgpu_real_from, memory_order_relaxed) &&
+	       a < atomic_load_explicit(&vgpu_real_to, memory_order_relaxed);
+}
 
 /* Relaxed: both values lead to the same function. */
 #define VGPU_REAL(name)  ((__typeof__(&name))__atomic_load_n(&vgpu_real[VGPU_NAME_##name], __ATOMIC_RELAXED))
@@ -60,7 +77,8 @@ bool vgpu_in_ours(const void *address);
 
 /* ---- the process (init.c) ---------------------------------------------- */
 
-/* True from the end of the first successful cuInit on; false in a forked child.
+/* True from the end of the first successful cuInit until the exit handlers run;
+ * false in a forked child.
  * Read relaxed on the fast path: a thread that uses CUDA learned in some way
  * that cuInit returned, and that orders the two. */
 extern atomic_bool vgpu_active;
@@ -78,7 +96,7 @@ struct vgpu_thread {
 extern _Thread_local struct vgpu_thread vgpu_thread __attribute__((tls_model("initial-exec")));
 
 /* Does this call come from the application, and is there a gate? */
-static inline bool vgpu_managed(const void *caller)
+VGPU_HOT bool vgpu_managed(const void *caller)
 {
 	return atomic_load_explicit(&vgpu_active, memory_order_relaxed) && vgpu_thread.nested == 0 && !vgpu_in_real(caller);
 }
@@ -95,48 +113,104 @@ void vgpu_visible(const char *own, const uint8_t (*uuid)[16], int n, char *out, 
 /* What a NULL stream handle means for a name. */
 enum vgpu_default { VGPU_LEGACY, VGPU_PER_THREAD };
 
-enum vgpu_stream_state { VGPU_STREAM_FREE, VGPU_STREAM_LIVE, VGPU_STREAM_ORPHAN };
+enum vgpu_stream_state {
+	VGPU_STREAM_FREE,
+	VGPU_STREAM_LIVE,
+	VGPU_STREAM_TAKEN,         /* by a call in progress that ends its stream or context */
+	VGPU_STREAM_ORPHAN,        /* its stream is gone; work of it may be in flight */
+};
+
+struct vgpu_stream_key {
+	CUstream handle;           /* an explicit one, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD */
+	CUcontext context;         /* of a default stream; NULL for an explicit one */
+	uint64_t thread;           /* of a per-thread stream; else 0 */
+};
 
 /*
  * A stream that work was submitted to. Records are never freed, but used again;
- * the two counters go on then, so that a number remembered for the former
- * stream proves nothing about the next.
+ * the counters go on then, so that a number remembered for the former stream
+ * proves nothing about the next.
+ *
+ * Work submitted so far is counted in two parts, so that the usual case, one
+ * thread that submits to a stream, needs no locked operation. Both only rise.
+ * Whoever reads them one after the other may miss what is submitted meanwhile,
+ * never count what was not. Two such sums are equal either because the parts
+ * are, or while threads are inside the gate; what decides (gate.h) reads them
+ * again when none is.
  */
 struct vgpu_stream {
-	/* Work submitted so far: raised by the submitting thread *after* the
-	 * driver took it and before it leaves the gate. */
-	_Alignas(64) _Atomic uint64_t submitted;
+	/* By the owner: the thread that used the record first. It alone writes
+	 * it, for ever, with plain loads and stores. */
+	_Alignas(64) _Atomic uint64_t own;
+	uint64_t owner;            /* its number: constant once the record was linked */
+
+	/* The key. version is odd while it changes. */
+	_Atomic uint32_t version;
+	_Atomic int state;         /* enum vgpu_stream_state */
+	_Atomic(CUstream) handle;
+	_Atomic(CUcontext) key_context;
+	_Atomic uint64_t thread;
+	_Atomic(struct vgpu_stream *) next; /* in its bucket */
+	_Atomic(CUcontext) context;
+
+	/* By all other threads, and on the legacy stream by all. */
+	_Alignas(64) _Atomic uint64_t others;
 	/* All work up to this number is complete. */
 	_Atomic uint64_t completed;
 	/* An event of ours behind all work up to probe_covers. */
 	_Atomic uint64_t probe_covers;
 	_Atomic(CUevent) probe;
-
-	/* The key. version is odd while it changes. */
-	_Atomic uint32_t version;
-	_Atomic(CUstream) handle;  /* an explicit one, CU_STREAM_LEGACY or CU_STREAM_PER_THREAD */
-	_Atomic(CUcontext) key_context; /* of a default stream; NULL for an explicit one */
-	_Atomic uint64_t thread;   /* of a per-thread stream; else 0 */
-	_Atomic(struct vgpu_stream *) next; /* in its bucket */
-
-	_Atomic(CUcontext) context;
-	_Atomic int state;         /* enum vgpu_stream_state */
+	atomic_bool unprobed;      /* a probe was refused, for want of memory or so */
 	atomic_bool capturing;     /* a capture began on it */
+
+	/* While it is taken: the call's own list, and what to put back. */
+	bool was_orphan;
+	struct vgpu_stream *taken;
+	struct vgpu_stream_key was;
+	struct vgpu_stream *unused; /* the next that is free; under the table's lock */
 };
 
 static inline uint64_t vgpu_stream_submitted(struct vgpu_stream *s)
 {
 	/* Acquire: what is read after it is not older than the number. */
-	return atomic_load_explicit(&s->submitted, memory_order_acquire);
+	return atomic_load_explicit(&s->own, memory_order_acquire) + atomic_load_explicit(&s->others, memory_order_acquire);
 }
 
 static inline bool vgpu_stream_busy(struct vgpu_stream *s)
 {
-	/* Completed first: it never passes submitted, so that equal numbers
-	 * were equal at the second load. */
+	/* Completed first: what it proves was submitted before it was written,
+	 * so that each part read now is at least the one that was proven; equal
+	 * sums mean equal parts. */
 	uint64_t completed = atomic_load_explicit(&s->completed, memory_order_acquire);
 
 	return vgpu_stream_submitted(s) != completed;
+}
+
+/* Counts one piece of work, after the driver took it and before the gate is
+ * left. The thread is nested: a signal handler counts nothing meanwhile. */
+VGPU_HOT void vgpu_stream_count(struct vgpu_stream *s)
+{
+	/* Release: who reads the number sees that the driver took the work. A
+	 * thread that read it before a synchronising call proves what it read. */
+	if (s->owner == vgpu_thread.number)
+		atomic_store_explicit(&s->own, atomic_load_explicit(&s->own, memory_order_relaxed) + 1, memory_order_release);
+	else
+		atomic_fetch_add_explicit(&s->others, 1, memory_order_release);
+}
+
+/* The record that this thread found last, if it is that of this stream: an
+ * explicit one (context NULL), or a default one of the current context. The key
+ * of a record never changes without its version; a thread number needs no look,
+ * since the memory is the thread's own. */
+VGPU_HOT struct vgpu_stream *vgpu_stream_last(CUstream handle, CUcontext context)
+{
+	struct vgpu_thread *t = &vgpu_thread;
+	struct vgpu_stream *s = t->last;
+
+	if (s && t->last_handle == handle && t->last_context == context &&
+	    atomic_load_explicit(&s->version, memory_order_acquire) == t->last_version)
+		return s;
+	return NULL;
 }
 
 /* All work up to number is complete. */
@@ -151,14 +225,27 @@ static inline CUstream vgpu_stream_handle(CUstream stream, enum vgpu_default d)
 }
 
 /* The record of a stream of this thread's point of view; NULL if it has none.
- * Lock-free. handle is one of vgpu_stream_handle. */
+ * handle is one of vgpu_stream_handle. */
 struct vgpu_stream *vgpu_stream_find(CUstream handle);
+/* As find, but lock-free: it may miss a record that is there. For what is only
+ * lost by that: a proof that came for free. */
+struct vgpu_stream *vgpu_stream_find_quick(CUstream handle);
 /* As find, and makes the record if there is none; NULL only without memory. */
 struct vgpu_stream *vgpu_stream_get(CUstream handle);
-/* The stream was destroyed: forgets its key; work in flight stays watched. */
-void vgpu_stream_destroyed(struct vgpu_stream *s);
-/* The context was destroyed, and all work in it with it. */
-void vgpu_streams_drop_context(CUcontext context);
+
+/*
+ * The end of a stream or context. The records are taken out of the table
+ * *before* the driver is asked: it may give the handle to a new stream before
+ * the call returns here. Work in flight stays watched. The fence is shared from
+ * before the taking until after gone or put_back.
+ */
+struct vgpu_stream *vgpu_streams_take(CUstream handle);
+struct vgpu_stream *vgpu_streams_take_context(CUcontext context);
+/* The driver did it; complete: and ended all work with it. */
+void vgpu_streams_gone(struct vgpu_stream *taken, bool complete);
+/* The driver did not. */
+void vgpu_streams_put_back(struct vgpu_stream *taken);
+
 /* Calls visit for each record in use until it returns false. Lock-free. */
 void vgpu_streams_each(bool (*visit)(struct vgpu_stream *s, void *arg), void *arg);
 /* Puts a complete orphan back; the caller holds the fence exclusively. */
@@ -170,17 +257,24 @@ void vgpu_streams_thread_key(void);
 /* ---- completion (complete.c) -------------------------------------------- */
 
 /* Around driver calls of our own on an application's thread: nested, in a
- * capture mode that disturbs no capture, in the given context. */
+ * capture mode that disturbs no capture, in the given context (NULL: in any).
+ * Other than CUDA_SUCCESS: the context can not be entered; end it all the same. */
 struct vgpu_own {
 	bool pushed, exchanged;
 	CUstreamCaptureMode mode;
 };
-bool vgpu_own_begin(struct vgpu_own *own, CUcontext context);
+CUresult vgpu_own_begin(struct vgpu_own *own, CUcontext context);
 void vgpu_own_end(struct vgpu_own *own);
 
 /* Records the stream's probe behind all that was submitted so far. The stream
- * must not be capturing; the thread is one that may name it. */
-void vgpu_probe(struct vgpu_stream *s);
+ * must not be capturing; the thread is one that may name it. If it fails, the
+ * work counts as complete if its context is dead, else as in flight until
+ * something else proves it. */
+CUresult vgpu_probe(struct vgpu_stream *s, CUstream handle);
+/* Before a capture: no legacy stream may be asked while it is open. */
+void vgpu_probe_legacy_streams(void);
+/* Waits for a stream that is about to go and could not be probed. */
+void vgpu_wait_for(struct vgpu_stream *s, CUstream handle);
 
 /* The fence between the library's thread (exclusive, never waits) and calls
  * that take away what it looks at (shared: they do not wait for each other). */
@@ -217,6 +311,8 @@ struct vgpu_call {
 	bool gated;
 	bool waits;                /* the call returns after its work */
 	bool fenced;
+	bool last;                 /* it destroys, and does not only lower a count */
+	struct vgpu_stream *taken;
 	/* Of a whole context: what each busy stream had, before the call. */
 	unsigned n, room;
 	struct vgpu_mark *marks;
@@ -234,9 +330,39 @@ static inline void vgpu_nested_end(void)
 }
 
 /* work.c */
-void vgpu_work_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d);
-void vgpu_work_waits(struct vgpu_call *call);
-void vgpu_work_end(struct vgpu_call *call, CUresult r);
+void vgpu_work_count(CUstream handle, CUresult r);
+
+VGPU_HOT void vgpu_work_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d)
+{
+	call->handle = vgpu_stream_handle(stream, d);
+	/* A captured call is not work; what the graph does later is. */
+	call->gated = !(atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0 && vgpu_is_captured(call->handle));
+	if (call->gated)
+		vgpu_gate_enter();
+	vgpu_thread.nested++;
+}
+
+/* The thread stays nested until the work is counted, for vgpu_stream_count. */
+VGPU_HOT void vgpu_work_end(struct vgpu_call *call, CUresult r)
+{
+	struct vgpu_stream *s;
+
+	if (call->gated) {
+		atomic_signal_fence(memory_order_seq_cst);
+		if (r == CUDA_SUCCESS && (s = vgpu_stream_last(call->handle, NULL)))
+			vgpu_stream_count(s);
+		else
+			vgpu_work_count(call->handle, r);
+		atomic_signal_fence(memory_order_seq_cst);
+		vgpu_gate_leave();
+	}
+	vgpu_thread.nested--;
+}
+
+/* A copy to the host, of size bytes, on the default stream: it has happened once
+ * the call returns. */
+void vgpu_copy_begin(struct vgpu_call *call, enum vgpu_default d, size_t size);
+void vgpu_copy_end(struct vgpu_call *call, CUresult r);
 void vgpu_launch_ex_begin(struct vgpu_call *call, const CUlaunchConfig *config, enum vgpu_default d);
 void vgpu_launch_multi_begin(struct vgpu_call *call);
 void vgpu_launch_multi_end(struct vgpu_call *call, CUresult r, CUDA_LAUNCH_PARAMS *list, unsigned int n);
@@ -252,8 +378,9 @@ void vgpu_sync_context_end(struct vgpu_call *call, CUresult r);
 /* events.c */
 void vgpu_event_record_begin(struct vgpu_call *call, CUevent event, CUstream stream, enum vgpu_default d);
 void vgpu_event_record_end(struct vgpu_call *call, CUresult r, CUevent event);
+/* Recorded behind more than one stream. */
 void vgpu_event_elsewhere_begin(struct vgpu_call *call, CUevent event);
-void vgpu_event_elsewhere_end(struct vgpu_call *call);
+void vgpu_event_other_end(struct vgpu_call *call);
 void vgpu_event_destroy_begin(struct vgpu_call *call, CUevent event);
 void vgpu_event_shared_begin(struct vgpu_call *call, CUevent event);
 void vgpu_event_opened_end(struct vgpu_call *call, CUresult r, CUevent *event);
@@ -275,9 +402,16 @@ void vgpu_stream_destroy_begin(struct vgpu_call *call, CUstream stream);
 void vgpu_stream_destroy_end(struct vgpu_call *call, CUresult r);
 void vgpu_context_destroy_begin(struct vgpu_call *call, CUcontext context);
 void vgpu_context_destroy_end(struct vgpu_call *call, CUresult r);
+void vgpu_context_attach_begin(struct vgpu_call *call);
+void vgpu_context_attach_end(struct vgpu_call *call, CUresult r, CUcontext *context);
+void vgpu_context_detach_begin(struct vgpu_call *call, CUcontext context);
+void vgpu_context_detach_end(struct vgpu_call *call, CUresult r, CUcontext context);
 void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green);
 void vgpu_primary_retain_end(struct vgpu_call *call, CUresult r, CUcontext *context, CUdevice device);
-void vgpu_primary_begin(struct vgpu_call *call, CUdevice device);
+void vgpu_primary_retain_begin(struct vgpu_call *call);
+void vgpu_primary_reset_begin(struct vgpu_call *call, CUdevice device);
+void vgpu_primary_reset_end(struct vgpu_call *call, CUresult r);
+void vgpu_primary_release_begin(struct vgpu_call *call, CUdevice device);
 void vgpu_primary_release_end(struct vgpu_call *call, CUresult r, CUdevice device);
 
 /* procaddr.c */

@@ -18,6 +18,7 @@ struct entry {
 	struct vgpu_stream *stream; /* NULL: proves nothing */
 	uint64_t number;
 	uint64_t version;          /* raised before and after each record */
+	unsigned recording;        /* records in progress */
 	bool shared;
 	struct entry *next;
 };
@@ -53,14 +54,38 @@ static struct entry *get_locked(CUevent event)
 	return e;
 }
 
-static void set(CUevent event, struct vgpu_stream *stream, uint64_t number)
+/* A record begins: the event proves nothing until it is over. */
+static uint64_t begin(CUevent event)
 {
 	struct entry *e;
+	uint64_t version = 0;
 
 	pthread_mutex_lock(&events.lock);
 	e = get_locked(event);
 	if (e) {
-		e->stream = e->shared ? NULL : stream;
+		e->stream = NULL;
+		e->recording++;
+		version = e->version;
+	}
+	pthread_mutex_unlock(&events.lock);
+	return version;
+}
+
+/* A record is over. Of two that overlap nobody knows which came last, so that
+ * the event proves nothing until it is recorded again. */
+static void end(CUevent event, uint64_t version, struct vgpu_stream *stream, uint64_t number)
+{
+	struct entry *e;
+	bool alone;
+
+	pthread_mutex_lock(&events.lock);
+	e = *place(event);
+	if (e) {
+		if (e->recording > 0)
+			e->recording--;
+		alone = e->recording == 0 && e->version == version;
+		e->version = ++events.versions;
+		e->stream = alone && !e->shared ? stream : NULL;
 		e->number = number;
 	}
 	pthread_mutex_unlock(&events.lock);
@@ -100,12 +125,13 @@ void vgpu_event_record_begin(struct vgpu_call *call, CUevent event, CUstream str
 	CUstream handle = vgpu_stream_handle(stream, d);
 
 	call->stream = NULL;
+	call->version = 0;
 	if (atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0 && vgpu_is_captured(handle)) {
 		/* Recorded into a graph: its launches record the event later. */
 		vgpu_event_share(event);
 	} else {
-		set(event, NULL, 0); /* proves nothing until the call is over */
-		call->stream = vgpu_stream_find(handle);
+		call->version = begin(event);
+		call->stream = vgpu_stream_find_quick(handle);
 		if (call->stream)
 			call->number = vgpu_stream_submitted(call->stream);
 	}
@@ -115,18 +141,19 @@ void vgpu_event_record_begin(struct vgpu_call *call, CUevent event, CUstream str
 void vgpu_event_record_end(struct vgpu_call *call, CUresult r, CUevent event)
 {
 	vgpu_thread.nested--;
-	if (r == CUDA_SUCCESS && call->stream)
-		set(event, call->stream, call->number);
+	if (call->version)
+		end(event, call->version, r == CUDA_SUCCESS ? call->stream : NULL, call->number);
 }
 
 void vgpu_event_elsewhere_begin(struct vgpu_call *call, CUevent event)
 {
-	(void)call;
-	set(event, NULL, 0);
+	call->stream = NULL;
+	call->number = 0;
+	call->version = begin(event);
 	vgpu_thread.nested++;
 }
 
-void vgpu_event_elsewhere_end(struct vgpu_call *call)
+void vgpu_event_other_end(struct vgpu_call *call)
 {
 	(void)call;
 	vgpu_thread.nested--;

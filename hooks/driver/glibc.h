@@ -16,6 +16,7 @@
 #endif
 #define VGPU_OLD(name) __asm__(".symver " #name ", " #name "@" VGPU_GLIBC_OLD)
 VGPU_OLD(dlopen);
+VGPU_OLD(dlclose);
 VGPU_OLD(dlsym);
 VGPU_OLD(dlerror);
 VGPU_OLD(pthread_create);

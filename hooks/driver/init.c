@@ -35,8 +35,12 @@ static void in_child(void)
 
 static void at_exit(void)
 {
-	if (!init.child)
-		vgpu_gate_stop();
+	if (init.child)
+		return;
+	/* From here on nobody drains, and the driver is about to be torn down:
+	 * calls of other threads and of later handlers go straight to it. */
+	atomic_store_explicit(&vgpu_active, false, memory_order_relaxed);
+	vgpu_gate_stop();
 }
 
 static CUresult refuse(const struct vgpu_gate_error *err)
@@ -126,6 +130,10 @@ CUresult vgpu_init(__typeof__(&cuInit) real, const void *caller, unsigned int fl
 	 * child from the whole GPU. */
 	if (init.child)
 		return init.initialised ? real(flags) : CUDA_ERROR_SYSTEM_NOT_READY;
+	/* Now, and not when it is first needed: the library's thread must not wait
+	 * for the loader's lock, which a constructor that waits at the gate holds.
+	 * Before our lock: a constructor may be waiting for that. */
+	vgpu_resolve_all();
 	pthread_mutex_lock(&init.lock);
 	r = init.initialised ? real(flags) : first_init(real, flags);
 	pthread_mutex_unlock(&init.lock);

@@ -19,23 +19,17 @@ struct chunk {
 	_Atomic(struct chunk *) next;
 };
 
-struct key {
-	CUstream handle;
-	CUcontext context;
-	uint64_t thread;
-};
-
 static struct {
 	_Atomic(struct vgpu_stream *) bucket[BUCKETS];
 	_Atomic(struct chunk *) chunks;
 	pthread_mutex_t lock;      /* guards every change of keys, states and links */
-	struct vgpu_stream *unused; /* linked by next */
+	struct vgpu_stream *unused;
 	atomic_bool lost;
 	pthread_key_t thread_key;
 	bool has_thread_key;
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static unsigned hash(const struct key *k)
+static unsigned hash(const struct vgpu_stream_key *k)
 {
 	uint64_t h = (uintptr_t)k->handle * 0x9e3779b97f4a7c15u;
 
@@ -46,9 +40,9 @@ static unsigned hash(const struct key *k)
 
 /* The key under which this thread finds a stream: a default stream belongs to
  * the current context, the per-thread one to this thread too. */
-static bool key_of(CUstream handle, struct key *k)
+static bool key_of(CUstream handle, struct vgpu_stream_key *k)
 {
-	*k = (struct key){ .handle = handle };
+	*k = (struct vgpu_stream_key){ .handle = handle };
 	if (handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD)
 		return true;
 	if (handle == CU_STREAM_PER_THREAD)
@@ -57,7 +51,7 @@ static bool key_of(CUstream handle, struct key *k)
 }
 
 /* A record may be put to another use while it is read: version tells. */
-static bool matches(struct vgpu_stream *s, const struct key *k)
+static bool matches(struct vgpu_stream *s, const struct vgpu_stream_key *k)
 {
 	uint32_t v = atomic_load_explicit(&s->version, memory_order_acquire);
 	bool same;
@@ -72,18 +66,16 @@ static bool matches(struct vgpu_stream *s, const struct key *k)
 	return same && atomic_load_explicit(&s->version, memory_order_relaxed) == v;
 }
 
-static struct vgpu_stream *lookup(const struct key *k)
+/* May miss a record that is there: it gives up after STEPS, and a record that
+ * is put to another use under it leads it into another bucket. */
+static struct vgpu_stream *lookup(const struct vgpu_stream_key *k)
 {
 	struct vgpu_thread *t = &vgpu_thread;
-	struct vgpu_stream *s = t->last;
+	struct vgpu_stream *s = vgpu_stream_last(k->handle, k->context);
 	uint32_t v;
 
-	/* Most calls name the stream of the call before. The key of a record
-	 * never changes without its version. A thread number needs no look: the
-	 * memory is the thread's own. */
-	if (s && t->last_handle == k->handle && t->last_context == k->context &&
-	    atomic_load_explicit(&s->version, memory_order_acquire) == t->last_version)
-		return s;
+	if (s)
+		return s; /* most calls name the stream of the call before */
 	/* Acquire: the fields of a record are written before it is linked. */
 	s = atomic_load_explicit(&table.bucket[hash(k)], memory_order_acquire);
 	for (int i = 0; s && i < STEPS; i++) {
@@ -102,7 +94,7 @@ static struct vgpu_stream *lookup(const struct key *k)
 }
 
 /* lookup without its limits, under the lock. */
-static struct vgpu_stream *lookup_locked(const struct key *k)
+static struct vgpu_stream *lookup_locked(const struct vgpu_stream_key *k)
 {
 	struct vgpu_stream *s = atomic_load_explicit(&table.bucket[hash(k)], memory_order_relaxed);
 
@@ -111,7 +103,7 @@ static struct vgpu_stream *lookup_locked(const struct key *k)
 	return s;
 }
 
-static void set_key(struct vgpu_stream *s, const struct key *k)
+static void set_key(struct vgpu_stream *s, const struct vgpu_stream_key *k)
 {
 	atomic_fetch_add_explicit(&s->version, 1, memory_order_relaxed);
 	/* Odd before the fields change ... */
@@ -123,13 +115,19 @@ static void set_key(struct vgpu_stream *s, const struct key *k)
 	atomic_fetch_add_explicit(&s->version, 1, memory_order_release);
 }
 
-static void unlink_locked(struct vgpu_stream *s)
+/* Under the lock. */
+static struct vgpu_stream_key key_in(struct vgpu_stream *s)
 {
-	struct key k = {
+	return (struct vgpu_stream_key){
 		.handle = atomic_load_explicit(&s->handle, memory_order_relaxed),
 		.context = atomic_load_explicit(&s->key_context, memory_order_relaxed),
 		.thread = atomic_load_explicit(&s->thread, memory_order_relaxed),
-	}, none = { 0 };
+	};
+}
+
+static void unlink_locked(struct vgpu_stream *s)
+{
+	struct vgpu_stream_key k = key_in(s), none = { 0 };
 	_Atomic(struct vgpu_stream *) *at = &table.bucket[hash(&k)];
 	struct vgpu_stream *x;
 
@@ -142,11 +140,22 @@ static void unlink_locked(struct vgpu_stream *s)
 	set_key(s, &none);
 }
 
+static void link_locked(struct vgpu_stream *s, const struct vgpu_stream_key *k)
+{
+	_Atomic(struct vgpu_stream *) *bucket = &table.bucket[hash(k)];
+
+	set_key(s, k);
+	atomic_store_explicit(&s->state, VGPU_STREAM_LIVE, memory_order_release);
+	atomic_store_explicit(&s->next, atomic_load_explicit(bucket, memory_order_relaxed), memory_order_relaxed);
+	atomic_store_explicit(bucket, s, memory_order_release);
+}
+
 static void free_locked(struct vgpu_stream *s)
 {
 	atomic_store_explicit(&s->probe, NULL, memory_order_relaxed);
 	atomic_store_explicit(&s->state, VGPU_STREAM_FREE, memory_order_relaxed);
-	atomic_store_explicit(&s->next, table.unused, memory_order_release);
+	/* next stays: a reader that stands on s goes on from there. */
+	s->unused = table.unused;
 	table.unused = s;
 }
 
@@ -165,16 +174,50 @@ static bool grow_locked(void)
 	return true;
 }
 
-struct vgpu_stream *vgpu_stream_find(CUstream handle)
+/* A record that this thread owns, or nobody yet, is worth a short search. */
+static struct vgpu_stream *unused_locked(uint64_t thread)
 {
-	struct key k;
+	struct vgpu_stream **at = &table.unused, *s;
+
+	if (!table.unused && !grow_locked())
+		return NULL;
+	for (int i = 0; i < 8 && *at && (*at)->owner && (*at)->owner != thread; i++)
+		at = &(*at)->unused;
+	if (!*at)
+		at = &table.unused;
+	s = *at;
+	*at = s->unused;
+	if (!s->owner)
+		s->owner = thread;
+	return s;
+}
+
+struct vgpu_stream *vgpu_stream_find_quick(CUstream handle)
+{
+	struct vgpu_stream_key k;
 
 	return key_of(handle, &k) ? lookup(&k) : NULL;
 }
 
+struct vgpu_stream *vgpu_stream_find(CUstream handle)
+{
+	struct vgpu_stream_key k;
+	struct vgpu_stream *s;
+
+	if (!key_of(handle, &k))
+		return NULL;
+	s = lookup(&k);
+	if (s)
+		return s;
+	pthread_mutex_lock(&table.lock);
+	s = lookup_locked(&k);
+	pthread_mutex_unlock(&table.lock);
+	return s;
+}
+
 struct vgpu_stream *vgpu_stream_get(CUstream handle)
 {
-	struct key k;
+	struct vgpu_stream_key k;
 	struct vgpu_stream *s;
 	CUcontext context;
 
@@ -190,17 +233,12 @@ struct vgpu_stream *vgpu_stream_get(CUstream handle)
 	vgpu_reap();
 	pthread_mutex_lock(&table.lock);
 	s = lookup_locked(&k);
-	if (!s && (table.unused || grow_locked())) {
-		s = table.unused;
-		table.unused = atomic_load_explicit(&s->next, memory_order_relaxed);
-		set_key(s, &k);
+	if (!s && (s = unused_locked(vgpu_thread_number()))) {
 		atomic_store_explicit(&s->context, context, memory_order_relaxed);
 		atomic_store_explicit(&s->probe_covers, 0, memory_order_relaxed);
+		atomic_store_explicit(&s->unprobed, false, memory_order_relaxed);
 		atomic_store_explicit(&s->capturing, false, memory_order_relaxed);
-		atomic_store_explicit(&s->state, VGPU_STREAM_LIVE, memory_order_release);
-		atomic_store_explicit(&s->next, atomic_load_explicit(&table.bucket[hash(&k)], memory_order_relaxed),
-				      memory_order_relaxed);
-		atomic_store_explicit(&table.bucket[hash(&k)], s, memory_order_release);
+		link_locked(s, &k);
 		if (k.thread && table.has_thread_key)
 			pthread_setspecific(table.thread_key, (void *)(uintptr_t)k.thread);
 	}
@@ -210,41 +248,113 @@ struct vgpu_stream *vgpu_stream_get(CUstream handle)
 	return s;
 }
 
-void vgpu_stream_destroyed(struct vgpu_stream *s)
+static struct vgpu_stream *take_locked(struct vgpu_stream *s, struct vgpu_stream *list)
 {
-	pthread_mutex_lock(&table.lock);
+	s->was = key_in(s);
+	s->was_orphan = atomic_load_explicit(&s->state, memory_order_relaxed) == VGPU_STREAM_ORPHAN;
 	unlink_locked(s);
-	/* A complete one too: its event is destroyed where the fence is held. */
-	atomic_store_explicit(&s->state, VGPU_STREAM_ORPHAN, memory_order_release);
-	if (!vgpu_stream_busy(s) && !atomic_load_explicit(&s->probe, memory_order_relaxed))
-		free_locked(s);
+	atomic_store_explicit(&s->state, VGPU_STREAM_TAKEN, memory_order_release);
+	s->taken = list;
+	return s;
+}
+
+struct vgpu_stream *vgpu_streams_take(CUstream handle)
+{
+	struct vgpu_stream_key k;
+	struct vgpu_stream *s = NULL;
+
+	if (!key_of(handle, &k))
+		return NULL;
+	pthread_mutex_lock(&table.lock);
+	s = lookup_locked(&k);
+	if (s)
+		take_locked(s, NULL);
 	pthread_mutex_unlock(&table.lock);
+	return s;
+}
+
+struct vgpu_stream *vgpu_streams_take_context(CUcontext context)
+{
+	struct vgpu_stream *list = NULL;
+
+	pthread_mutex_lock(&table.lock);
+	for (struct chunk *c = atomic_load_explicit(&table.chunks, memory_order_acquire); c;
+	     c = atomic_load_explicit(&c->next, memory_order_relaxed)) {
+		for (int i = 0; i < CHUNK; i++) {
+			struct vgpu_stream *s = &c->records[i];
+			int state = atomic_load_explicit(&s->state, memory_order_relaxed);
+
+			if ((state == VGPU_STREAM_LIVE || state == VGPU_STREAM_ORPHAN) &&
+			    atomic_load_explicit(&s->context, memory_order_relaxed) == context)
+				list = take_locked(s, list);
+		}
+	}
+	pthread_mutex_unlock(&table.lock);
+	return list;
+}
+
+void vgpu_streams_gone(struct vgpu_stream *taken, bool complete)
+{
+	struct vgpu_stream *s;
+
+	pthread_mutex_lock(&table.lock);
+	while ((s = taken)) {
+		taken = s->taken;
+		vgpu_capture_over(s);
+		if (complete) {
+			vgpu_stream_done(s, vgpu_stream_submitted(s));
+			free_locked(s); /* the event went with the context */
+			continue;
+		}
+		/* A complete one too: its event is destroyed where the fence is held. */
+		atomic_store_explicit(&s->state, VGPU_STREAM_ORPHAN, memory_order_release);
+		if (!vgpu_stream_busy(s) && !atomic_load_explicit(&s->probe, memory_order_relaxed))
+			free_locked(s);
+	}
+	pthread_mutex_unlock(&table.lock);
+}
+
+/* Another thread used the stream meanwhile, and made a record of its own: the
+ * old one ends as if its stream was gone. */
+static void replaced(struct vgpu_stream *s)
+{
+	if (vgpu_stream_busy(s) && s->was.handle != CU_STREAM_PER_THREAD)
+		vgpu_probe(s, s->was.handle);
+	atomic_store_explicit(&s->state, VGPU_STREAM_ORPHAN, memory_order_release);
+}
+
+void vgpu_streams_put_back(struct vgpu_stream *taken)
+{
+	struct vgpu_stream *s, *now, *old = NULL;
+
+	pthread_mutex_lock(&table.lock);
+	while ((s = taken)) {
+		taken = s->taken;
+		now = s->was_orphan ? NULL : lookup_locked(&s->was);
+		if (s->was_orphan) {
+			atomic_store_explicit(&s->state, VGPU_STREAM_ORPHAN, memory_order_release);
+		} else if (!now) {
+			link_locked(s, &s->was);
+		} else {
+			if (atomic_load_explicit(&s->capturing, memory_order_relaxed) &&
+			    !atomic_exchange_explicit(&now->capturing, true, memory_order_acq_rel))
+				atomic_store_explicit(&s->capturing, false, memory_order_relaxed);
+			vgpu_capture_over(s);
+			s->taken = old;
+			old = s;
+		}
+	}
+	pthread_mutex_unlock(&table.lock);
+	for (s = old; s; s = now) {
+		now = s->taken;
+		replaced(s);
+	}
 }
 
 void vgpu_stream_recycle(struct vgpu_stream *s)
 {
 	pthread_mutex_lock(&table.lock);
 	free_locked(s);
-	pthread_mutex_unlock(&table.lock);
-}
-
-void vgpu_streams_drop_context(CUcontext context)
-{
-	pthread_mutex_lock(&table.lock);
-	for (struct chunk *c = atomic_load_explicit(&table.chunks, memory_order_acquire); c;
-	     c = atomic_load_explicit(&c->next, memory_order_relaxed)) {
-		for (int i = 0; i < CHUNK; i++) {
-			struct vgpu_stream *s = &c->records[i];
-
-			if (atomic_load_explicit(&s->state, memory_order_relaxed) == VGPU_STREAM_FREE ||
-			    atomic_load_explicit(&s->context, memory_order_relaxed) != context)
-				continue;
-			vgpu_stream_done(s, vgpu_stream_submitted(s));
-			vgpu_capture_over(s);
-			unlink_locked(s);
-			free_locked(s); /* the event went with the context */
-		}
-	}
 	pthread_mutex_unlock(&table.lock);
 }
 

@@ -10,7 +10,7 @@
 
 void vgpu_sync_stream_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d)
 {
-	call->stream = vgpu_stream_find(vgpu_stream_handle(stream, d));
+	call->stream = vgpu_stream_find_quick(vgpu_stream_handle(stream, d));
 	if (call->stream)
 		call->number = vgpu_stream_submitted(call->stream);
 	vgpu_thread.nested++;
@@ -56,6 +56,9 @@ static bool mark_one(struct vgpu_stream *s, void *arg)
 {
 	struct vgpu_call *call = arg;
 	struct vgpu_mark *more;
+	/* Before the look at the context: a record is put to another use only
+	 * when it is complete, so that a number of its former use proves nothing. */
+	uint64_t number = vgpu_stream_submitted(s);
 
 	if (atomic_load_explicit(&s->context, memory_order_relaxed) != call->context || !vgpu_stream_busy(s))
 		return true;
@@ -68,7 +71,7 @@ static bool mark_one(struct vgpu_stream *s, void *arg)
 		call->marks = more;
 		call->room = room;
 	}
-	call->marks[call->n++] = (struct vgpu_mark){ s, vgpu_stream_submitted(s) };
+	call->marks[call->n++] = (struct vgpu_mark){ s, number };
 	return true;
 }
 

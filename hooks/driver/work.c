@@ -2,64 +2,51 @@
 /* Calls that submit work: the gate, the call, what is in flight, in this order. */
 #include "driver.h"
 
-static void begin(struct vgpu_call *call, CUstream handle)
+void vgpu_work_count(CUstream handle, CUresult r)
 {
-	call->handle = handle;
-	call->stream = NULL;
-	call->waits = false;
-	/* A captured call is not work; what the graph does later is. */
-	call->gated = !(atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0 && vgpu_is_captured(handle));
-	if (call->gated)
-		vgpu_gate_enter();
-	vgpu_thread.nested++;
-}
-
-/* Counts one piece of work that the driver took. Without success it may still
- * have taken a part of it, but an unknown handle is then never looked at. */
-static void count(CUstream handle, CUresult r)
-{
+	/* Without success the driver may still have taken a part of it, or the
+	 * context has died; an unknown handle is then never looked at. */
 	struct vgpu_stream *s = r == CUDA_SUCCESS ? vgpu_stream_get(handle) : vgpu_stream_find(handle);
 
 	if (!s)
 		return;
-	/* Release: the driver took the work before it counts. A thread that read
-	 * the number before a synchronising call proves only what it read. */
-	atomic_fetch_add_explicit(&s->submitted, 1, memory_order_release);
-	if (handle == CU_STREAM_PER_THREAD ||
-	    (handle == CU_STREAM_LEGACY && atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0))
-		vgpu_probe(s); /* nobody else could ask for it */
+	if (handle != CU_STREAM_LEGACY) {
+		vgpu_stream_count(s);
+		if (handle == CU_STREAM_PER_THREAD)
+			vgpu_probe(s, handle); /* nobody else could ask for it */
+		return;
+	}
+	/* Against a capture that begins: it counts itself, then looks for legacy
+	 * streams that are busy and not probed (Dekker). */
+	atomic_fetch_add_explicit(&s->others, 1, memory_order_seq_cst);
+	if (atomic_load_explicit(&vgpu_captures, memory_order_seq_cst) > 0)
+		vgpu_probe(s, handle);
 }
 
-void vgpu_work_begin(struct vgpu_call *call, CUstream stream, enum vgpu_default d)
+void vgpu_copy_begin(struct vgpu_call *call, enum vgpu_default d, size_t size)
 {
-	begin(call, vgpu_stream_handle(stream, d));
-}
-
-void vgpu_work_waits(struct vgpu_call *call)
-{
-	call->waits = true;
-	call->stream = vgpu_stream_find(call->handle);
+	vgpu_work_begin(call, NULL, d);
+	/* Without a byte the driver need not wait for what stands before it. */
+	call->waits = call->gated && size > 0;
+	if (!call->waits)
+		return;
+	call->stream = vgpu_stream_find_quick(call->handle);
 	if (call->stream)
 		call->number = vgpu_stream_submitted(call->stream);
 }
 
-void vgpu_work_end(struct vgpu_call *call, CUresult r)
+void vgpu_copy_end(struct vgpu_call *call, CUresult r)
 {
-	vgpu_thread.nested--;
-	if (!call->gated)
+	if (!call->waits || r != CUDA_SUCCESS) {
+		vgpu_work_end(call, r);
 		return;
-	if (call->waits && r == CUDA_SUCCESS) {
-		/* It has happened, and with it what stood before it. */
-		if (call->stream)
-			vgpu_stream_done(call->stream, call->number);
-	} else {
-		vgpu_thread.nested++;
-		count(call->handle, r);
-		vgpu_thread.nested--;
 	}
+	/* It is over, and with it what stood before it. */
+	if (call->stream)
+		vgpu_stream_done(call->stream, call->number);
 	vgpu_gate_leave();
-	if (call->waits)
-		vgpu_notify();
+	vgpu_thread.nested--;
+	vgpu_notify();
 }
 
 void vgpu_launch_ex_begin(struct vgpu_call *call, const CUlaunchConfig *config, enum vgpu_default d)
@@ -88,7 +75,7 @@ void vgpu_launch_multi_end(struct vgpu_call *call, CUresult r, CUDA_LAUNCH_PARAM
 {
 	(void)call;
 	for (unsigned int i = 0; list && i < n; i++)
-		count(vgpu_stream_handle(list[i].hStream, VGPU_LEGACY), r);
-	vgpu_thread.nested--;
+		vgpu_work_count(vgpu_stream_handle(list[i].hStream, VGPU_LEGACY), r);
 	vgpu_gate_leave();
+	vgpu_thread.nested--;
 }

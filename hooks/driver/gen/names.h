@@ -733,6 +733,7 @@ enum vgpu_name {
 
 /* Hooks: an index into vgpu_found. */
 enum vgpu_hook {
+	VGPU_HOOK_cuCtxAttach,
 	VGPU_HOOK_cuCtxDestroy,
 	VGPU_HOOK_cuCtxDestroy_v2,
 	VGPU_HOOK_cuCtxDetach,

@@ -181,7 +181,11 @@ func hookFunctions(rows []Row) string {
 		} else if h.whole != "" {
 			body = h.whole
 		} else {
-			fmt.Fprintf(&b, "static inline CUresult hook_%s(__typeof__(&%s) real, const void *caller%s%s)\n{\n", r.Name, r.Name, comma, params)
+			inline := "static inline"
+			if r.Class == "work" {
+				inline = "VGPU_HOT"
+			}
+			fmt.Fprintf(&b, inline+" CUresult hook_%s(__typeof__(&%s) real, const void *caller%s%s)\n{\n", r.Name, r.Name, comma, params)
 			fmt.Fprintf(&b, "\tstruct vgpu_call call;\n\tCUresult r;\n\n\tif (!vgpu_managed(caller))\n\t\treturn real(%s);\n", args)
 			fmt.Fprintf(&b, "\t%s\n\tr = real(%s);\n\t%s\n\treturn r;\n}\n", h.expand(h.before, r), args, h.expand(h.after, r))
 		}

@@ -39,10 +39,10 @@ var special = []hook{
 	// Work whose stream is not a parameter.
 	around("cuLaunchKernelEx", "vgpu_launch_ex_begin(&call, $0, $d);", workEnd),
 	around("cuLaunchCooperativeKernelMultiDevice", "vgpu_launch_multi_begin(&call);", "vgpu_launch_multi_end(&call, r, $0, $1);"),
-	// Copies to the host that have happened once the call returns.
-	around("cuMemcpyDtoH|cuMemcpyAtoH", "vgpu_work_begin(&call, NULL, $d);\n\tvgpu_work_waits(&call);", workEnd),
-	around("cuMemcpy2D|cuMemcpy2DUnaligned|cuMemcpy3D",
-		"vgpu_work_begin(&call, NULL, $d);\n\tif ($0 && $0->dstMemoryType == CU_MEMORYTYPE_HOST)\n\t\tvgpu_work_waits(&call);", workEnd),
+	// Copies to the host that have happened once the call returns. Without a
+	// byte the driver need not wait; nor for what 2D and 3D copies may mean
+	// (host to host, unified memory): those prove nothing.
+	around("cuMemcpyDtoH|cuMemcpyAtoH", "vgpu_copy_begin(&call, $d, $last);", "vgpu_copy_end(&call, r);"),
 
 	// Calls that, once they returned, prove something complete.
 	around("cuStreamSynchronize|cuStreamQuery", "vgpu_sync_stream_begin(&call, $0, $d);", "vgpu_sync_end(&call, r);"),
@@ -52,27 +52,29 @@ var special = []hook{
 
 	// Events: what a stream had submitted when one was recorded.
 	around("cuEventRecord|cuEventRecordWithFlags", "vgpu_event_record_begin(&call, $0, $1, $d);", "vgpu_event_record_end(&call, r, $0);"),
-	around("cuCtxRecordEvent|cuGreenCtxRecordEvent", "vgpu_event_elsewhere_begin(&call, $1);", "vgpu_event_elsewhere_end(&call);"),
-	around("cuEventDestroy", "vgpu_event_destroy_begin(&call, $0);", "vgpu_event_elsewhere_end(&call);"),
+	around("cuCtxRecordEvent|cuGreenCtxRecordEvent", "vgpu_event_elsewhere_begin(&call, $1);", "vgpu_event_record_end(&call, r, $1);"),
+	around("cuEventDestroy", "vgpu_event_destroy_begin(&call, $0);", "vgpu_event_other_end(&call);"),
 	// ... and events that may be recorded where no hook sees it.
-	around("cuIpcGetEventHandle", "vgpu_event_shared_begin(&call, $1);", "vgpu_event_elsewhere_end(&call);"),
+	around("cuIpcGetEventHandle", "vgpu_event_shared_begin(&call, $1);", "vgpu_event_other_end(&call);"),
 	around("cuIpcOpenEventHandle", "vgpu_nested_begin(&call);", "vgpu_event_opened_end(&call, r, $0);"),
-	around("cuGraphAddEventRecordNode", "vgpu_event_shared_begin(&call, $4);", "vgpu_event_elsewhere_end(&call);"),
-	around("cuGraphEventRecordNodeSetEvent", "vgpu_event_shared_begin(&call, $1);", "vgpu_event_elsewhere_end(&call);"),
-	around("cuGraphExecEventRecordNodeSetEvent", "vgpu_event_shared_begin(&call, $2);", "vgpu_event_elsewhere_end(&call);"),
+	around("cuGraphAddEventRecordNode", "vgpu_event_shared_begin(&call, $4);", "vgpu_event_other_end(&call);"),
+	around("cuGraphEventRecordNodeSetEvent", "vgpu_event_shared_begin(&call, $1);", "vgpu_event_other_end(&call);"),
+	around("cuGraphExecEventRecordNodeSetEvent", "vgpu_event_shared_begin(&call, $2);", "vgpu_event_other_end(&call);"),
 	around("cuGraphAddNode(?:_v[0-9]+)?|cuGraphNodeSetParams(?:_v[0-9]+)?|cuGraphExecNodeSetParams(?:_v[0-9]+)?",
-		"vgpu_event_in_node_begin(&call, $last);", "vgpu_event_elsewhere_end(&call);"),
+		"vgpu_event_in_node_begin(&call, $last);", "vgpu_event_other_end(&call);"),
 
 	// Streams, captures and contexts: what the library's thread must not touch.
 	around("cuStreamDestroy", "vgpu_stream_destroy_begin(&call, $0);", "vgpu_stream_destroy_end(&call, r);"),
 	around("cuStreamWaitEvent", "vgpu_stream_wait_begin(&call, $0, $d);", "vgpu_stream_wait_end(&call);"),
 	around("cuStreamBeginCapture.*|cuStreamBeginRecapture.*", "vgpu_capture_begin_begin(&call, $0, $d);", "vgpu_capture_begin_end(&call, r);"),
 	around("cuStreamEndCapture.*", "vgpu_capture_end_begin(&call, $0, $d);", "vgpu_capture_end_end(&call, r);"),
-	around("cuCtxDestroy|cuCtxDetach", "vgpu_context_destroy_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
+	around("cuCtxDestroy", "vgpu_context_destroy_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
 	around("cuGreenCtxDestroy", "vgpu_green_destroy_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
-	around("cuDevicePrimaryCtxRetain", "vgpu_nested_begin(&call);", "vgpu_primary_retain_end(&call, r, $0, $1);"),
-	around("cuDevicePrimaryCtxRelease", "vgpu_primary_begin(&call, $0);", "vgpu_primary_release_end(&call, r, $0);"),
-	around("cuDevicePrimaryCtxReset", "vgpu_primary_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
+	around("cuCtxAttach", "vgpu_context_attach_begin(&call);", "vgpu_context_attach_end(&call, r, $0);"),
+	around("cuCtxDetach", "vgpu_context_detach_begin(&call, $0);", "vgpu_context_detach_end(&call, r, $0);"),
+	around("cuDevicePrimaryCtxRetain", "vgpu_primary_retain_begin(&call);", "vgpu_primary_retain_end(&call, r, $0, $1);"),
+	around("cuDevicePrimaryCtxRelease", "vgpu_primary_release_begin(&call, $0);", "vgpu_primary_release_end(&call, r, $0);"),
+	around("cuDevicePrimaryCtxReset", "vgpu_primary_reset_begin(&call, $0);", "vgpu_primary_reset_end(&call, r);"),
 }
 
 var workHook = around(".*", "vgpu_work_begin(&call, $s, $d);", workEnd)

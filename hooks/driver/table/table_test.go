@@ -105,6 +105,31 @@ func TestAllWorkIsHooked(t *testing.T) {
 	}
 }
 
+func TestOnlyPlainCopiesOfSomethingProve(t *testing.T) {
+	rows, err := readTable("../cuda.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proving := 0
+	for _, r := range rows {
+		h := hookOf(r)
+		if h == nil || !strings.Contains(h.before, "vgpu_copy_begin") {
+			continue
+		}
+		proving++
+		if r.Base != "cuMemcpyDtoH" && r.Base != "cuMemcpyAtoH" {
+			t.Errorf("%s proves something, and need not wait", r.Name)
+		}
+		// The size is the last parameter.
+		if args := r.argNames(); args[len(args)-1] != "ByteCount" || !strings.Contains(h.expand(h.before, r), ", ByteCount)") {
+			t.Errorf("%s proves something whatever its size: %v", r.Name, args)
+		}
+	}
+	if proving < 4 {
+		t.Errorf("only %d names prove something", proving)
+	}
+}
+
 func TestFetchReadsAHeader(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -15,7 +15,7 @@ import (
 
 // arbiter is a vgpud of a few lines: the test decides what it does.
 type arbiter struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	gpus    [][16]byte
 	refuse  *wire.Msg   // the answer to BIND instead of BOUND
@@ -26,7 +26,7 @@ type arbiter struct {
 
 // client is one connected process.
 type client struct {
-	t    *testing.T
+	t    testing.TB
 	conn *net.UnixConn
 	page *wire.Page
 	msgs chan wire.Msg
@@ -40,7 +40,7 @@ func uuid(b byte) (u [16]byte) {
 	return u
 }
 
-func newArbiter(t *testing.T) *arbiter {
+func newArbiter(t testing.TB) *arbiter {
 	t.Helper()
 	a := &arbiter{t: t, dir: t.TempDir(), gpus: [][16]byte{uuid(1)}, clients: make(chan *client, 64)}
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(a.dir, wire.Socket), Net: "unixpacket"})

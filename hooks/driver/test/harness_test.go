@@ -80,9 +80,12 @@ func build(dir string) error {
 		// Linked with a driver, as on any build machine; run with ours.
 		program("submit", filepath.Join(dir, "fake.so")),
 		program("capture", filepath.Join(dir, "fake.so")),
+		program("overlap", filepath.Join(dir, "fake.so"), "-rdynamic"),
+		cc("plugin.so", append([]string{"-shared", "-fPIC", "testdata/plugin.c"}, sanitize...)...),
 		program("unknown", filepath.Join(dir, "fake-extra.so")),
 		program("loaded"),
 		program("visible", "../visible.c"),
+		program("counts"),
 		// Linked with ours, as inside a container: every name must be there.
 		program("process", filepath.Join(dir, "libvgpu-cuda.so"), "-Wl,--allow-shlib-undefined"),
 	} {
@@ -161,7 +164,7 @@ func jail(args []string) error {
 
 // A program is a C program in a jail.
 type program struct {
-	t      *testing.T
+	t      testing.TB
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	lines  chan string
@@ -169,14 +172,14 @@ type program struct {
 }
 
 // start runs one of the built programs beside arb, against the named driver.
-func start(t *testing.T, arb *arbiter, driver string, env []string, args ...string) *program {
+func start(t testing.TB, arb *arbiter, driver string, env []string, args ...string) *program {
 	t.Helper()
 	install(t, filepath.Join(built, driver), filepath.Join(arb.dir, "libcuda.so"))
 	args[0] = filepath.Join(built, args[0])
 	return startIn(t, arb, env, args...)
 }
 
-func install(t *testing.T, from, to string) {
+func install(t testing.TB, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)
 	if err == nil {
@@ -187,13 +190,13 @@ func install(t *testing.T, from, to string) {
 	}
 }
 
-func startIn(t *testing.T, arb *arbiter, env []string, args ...string) *program {
+func startIn(t testing.TB, arb *arbiter, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{t: t, lines: make(chan string, 64), stderr: &strings.Builder{}}
 	p.cmd = exec.Command("/proc/self/exe", args...)
 	p.cmd.Env = append(append(os.Environ(),
 		"VGPU_JAIL_DIR="+arb.dir, "VGPU_JAIL_ROOT="+t.TempDir(), "VGPU_JAIL_LIB="+filepath.Join(built, "libvgpu-cuda.so")), env...)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	p.cmd.Stderr = p.stderr
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -213,7 +216,7 @@ func startIn(t *testing.T, arb *arbiter, env []string, args ...string) *program 
 		close(p.lines)
 	}()
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // with what it forked
 		_ = p.cmd.Wait()
 	})
 	return p

@@ -88,10 +88,36 @@ static void abandoned(void)
 	CHECK_NO_VIOLATION();
 }
 
+/* Legacy work of one context is in flight when a stream of another begins to
+ * capture; the capturing thread then waits at the gate. */
+static void other_context(void)
+{
+	CUcontext other;
+	CUstream s, plain;
+	CUgraph graph;
+
+	start();
+	FAKE_HOLD(1);
+	OK(launch(NULL));
+	OK(cuCtxCreate_v2(&other, 0, 0));
+	OK(cuStreamCreate(&s, 0));
+	OK(cuStreamCreate(&plain, 0));
+	OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+	FAKE_HOLD(0);
+	say("capturing");
+	await();
+	OK(launch(plain));
+	say("went on");
+	await();
+	OK(cuStreamEndCapture(s, &graph));
+	CHECK_NO_VIOLATION();
+}
+
 static const struct test tests[] = {
 	{ "passes", passes },
 	{ "watched", watched },
 	{ "abandoned", abandoned },
+	{ "other-context", other_context },
 	{ 0 },
 };
 

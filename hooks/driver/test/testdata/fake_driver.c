@@ -34,7 +34,7 @@ struct CUstream_st {
 };
 
 struct CUctx_st {
-	int alive;
+	int alive, usage;
 	struct CUstream_st legacy;
 	struct CUstream_st *per_thread[64];
 };
@@ -44,11 +44,16 @@ struct CUevent_st {
 	CUstream stream;
 	unsigned long number;
 	int captured;
+	/* Behind a whole context: what each of its streams had. */
+	struct { CUstream stream; unsigned long number; } *all;
+	int n;
+	struct CUevent_st *next;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static CUstream streams;
+static CUevent events;             /* never freed, so that a later use is seen */
 static int held, captures, violations, launches, captured, events_alive, retains, sticky, queries;
 static int no_witness, *flight = &no_witness; /* in flight, also for the test's eyes */
 static pid_t owner;
@@ -69,6 +74,24 @@ int fake_events(void);
 const char *fake_visible(void);
 
 #define READY if (owner != getpid()) return CUDA_ERROR_NOT_INITIALIZED
+
+/* Points at which the test can stop a thread: most are just before it returns. */
+enum { NOWHERE, IN_STREAM_DESTROY, IN_CONTEXT_DESTROY, IN_EVENT_RECORD, IN_PRIMARY_RELEASE, BEFORE_EVENT_RECORD };
+static int stop_at, stopped;
+static int reuse;                  /* a handle that was freed is given out again */
+static CUstream freed_stream;
+static CUcontext freed_context;
+static int event_error, destroy_error;
+static int crowd;                  /* new streams share a bucket of the library's table */
+
+void fake_stop(int at);
+int fake_stopped(void);
+void fake_go(void);
+void fake_reuse(int on);
+void fake_event_error(int error);
+void fake_destroy_error(int error);
+void fake_crowd(int on);
+void fake_retain(void);
 
 static void violation(const char *what)
 {
@@ -100,6 +123,45 @@ void fake_step(void)
 		}
 	}
 	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+static int get(int *what)
+{
+	int v;
+
+	pthread_mutex_lock(&lock);
+	v = *what;
+	pthread_mutex_unlock(&lock);
+	return v;
+}
+
+static void set(int *what, int v)
+{
+	pthread_mutex_lock(&lock);
+	*what = v;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+void fake_stop(int at) { set(&stop_at, at); }
+int fake_stopped(void) { return get(&stopped); }
+void fake_go(void) { set(&stopped, 0); }
+void fake_reuse(int on) { set(&reuse, on); }
+void fake_event_error(int error) { set(&event_error, error); }
+void fake_destroy_error(int error) { set(&destroy_error, error); }
+void fake_crowd(int on) { set(&crowd, on); }
+
+/* The first thread that comes here waits for fake_go. */
+static void point(int at)
+{
+	pthread_mutex_lock(&lock);
+	if (stop_at == at) {
+		stop_at = NOWHERE;
+		stopped = 1;
+		while (stopped)
+			pthread_cond_wait(&changed, &lock);
+	}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -300,7 +362,7 @@ static void begin_context(CUcontext c)
 {
 	pthread_mutex_lock(&lock);
 	memset(c, 0, sizeof(*c));
-	c->alive = 1;
+	c->alive = c->usage = 1;
 	add_stream(&c->legacy, c);
 	pthread_mutex_unlock(&lock);
 }
@@ -310,8 +372,16 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
 	READY;
 	(void)flags;
 	(void)dev;
-	*ctx = calloc(1, sizeof(**ctx));
-	begin_context(*ctx);
+	if (reuse && freed_context) {
+		*ctx = freed_context;
+		pthread_mutex_lock(&lock);
+		(*ctx)->alive = (*ctx)->legacy.alive = (*ctx)->usage = 1;
+		pthread_mutex_unlock(&lock);
+		freed_context = NULL;
+	} else {
+		*ctx = calloc(1, sizeof(**ctx));
+		begin_context(*ctx);
+	}
 	stack[depth++] = *ctx;
 	return CUDA_SUCCESS;
 }
@@ -319,11 +389,31 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
 CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
 	READY;
+	pthread_mutex_lock(&lock);
 	ctx->alive = 0;
 	ctx->legacy.alive = 0;
+	ctx->legacy.done = ctx->legacy.submitted;
+	pthread_mutex_unlock(&lock);
 	if (depth && stack[depth - 1] == ctx)
 		depth--;
+	freed_context = ctx;
+	point(IN_CONTEXT_DESTROY);
 	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags)
+{
+	READY;
+	(void)flags;
+	*ctx = stack[depth - 1];
+	(*ctx)->usage++;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxDetach(CUcontext ctx)
+{
+	READY;
+	return --ctx->usage > 0 ? CUDA_SUCCESS : cuCtxDestroy_v2(ctx);
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
@@ -342,8 +432,12 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 	(void)dev;
 	if (--retains == 0)
 		primary.alive = 0;
+	point(IN_PRIMARY_RELEASE);
 	return CUDA_SUCCESS;
 }
+
+/* Somebody retains it by a way that nothing exports. */
+void fake_retain(void) { retains++; }
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
@@ -354,12 +448,32 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *acti
 	return CUDA_SUCCESS;
 }
 
+/* An address in the same bucket of the library's table (streams.c) as all others. */
+static CUstream crowded(void)
+{
+	static char *at;
+
+	if (!at)
+		at = mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	do
+		at += (sizeof(struct CUstream_st) + 15) / 16 * 16;
+	while (((uintptr_t)at * 0x9e3779b97f4a7c15u >> 40 & 1023) != 0);
+	return (CUstream)at;
+}
+
 CUresult cuStreamCreate(CUstream *s, unsigned int flags)
 {
 	READY;
 	(void)flags;
 	pthread_mutex_lock(&lock);
-	*s = add_stream(calloc(1, sizeof(**s)), depth ? stack[depth - 1] : NULL);
+	if (reuse && freed_stream) { /* as a heap does */
+		*s = freed_stream;
+		freed_stream = NULL;
+		(*s)->alive = 1;
+		(*s)->capturing = (*s)->origin = 0;
+	} else {
+		*s = add_stream(crowd ? crowded() : calloc(1, sizeof(**s)), depth ? stack[depth - 1] : NULL);
+	}
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
@@ -367,11 +481,15 @@ CUresult cuStreamCreate(CUstream *s, unsigned int flags)
 CUresult cuStreamDestroy_v2(CUstream s)
 {
 	READY;
+	if (get(&destroy_error))
+		return get(&destroy_error);
 	pthread_mutex_lock(&lock);
 	if (s->capturing && s->origin)
 		captures--;
 	s->alive = 0;
+	freed_stream = s;
 	pthread_mutex_unlock(&lock);
+	point(IN_STREAM_DESTROY);
 	return CUDA_SUCCESS;
 }
 
@@ -409,8 +527,14 @@ CUresult cuEventCreate(CUevent *e, unsigned int flags)
 {
 	READY;
 	(void)flags;
+	if (get(&event_error))
+		return get(&event_error);
 	*e = calloc(1, sizeof(**e));
 	(*e)->alive = 1;
+	pthread_mutex_lock(&lock);
+	(*e)->next = events;
+	events = *e;
+	pthread_mutex_unlock(&lock);
 	__atomic_add_fetch(&events_alive, 1, __ATOMIC_RELAXED);
 	return CUDA_SUCCESS;
 }
@@ -428,15 +552,45 @@ static CUresult record(CUevent e, CUstream stream, int per_thread)
 	CUstream s;
 
 	READY;
+	point(BEFORE_EVENT_RECORD);
 	pthread_mutex_lock(&lock);
 	s = stream_of(stream, per_thread);
-	if (s) {
+	if (s && !sticky) {
 		e->stream = s;
 		e->number = s->submitted;
 		e->captured = s->capturing;
+		e->n = 0;
 	}
 	pthread_mutex_unlock(&lock);
-	return s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+	point(IN_EVENT_RECORD);
+	return sticky ? sticky : s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuCtxRecordEvent(CUcontext ctx, CUevent e)
+{
+	READY;
+	pthread_mutex_lock(&lock);
+	if (captures)
+		violation("a record of a whole context beside a capture");
+	e->stream = NULL;
+	e->captured = e->n = 0;
+	for (CUstream s = streams; s; s = s->next) {
+		if (s->ctx != ctx)
+			continue;
+		e->all = realloc(e->all, (e->n + 1) * sizeof(*e->all));
+		e->all[e->n].stream = s;
+		e->all[e->n++].number = s->submitted;
+	}
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+static int all_done(CUevent e)
+{
+	for (int i = 0; i < e->n; i++)
+		if (e->all[i].stream->done < e->all[i].number)
+			return 0;
+	return 1;
 }
 
 CUresult cuEventRecord(CUevent e, CUstream s) { return record(e, s, 0); }
@@ -454,7 +608,7 @@ CUresult cuEventQuery(CUevent e)
 	}
 	check_query(NULL);
 	r = e->captured ? CUDA_ERROR_CAPTURED_EVENT :
-	    !e->stream || e->stream->done >= e->number ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	    (!e->stream || e->stream->done >= e->number) && all_done(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 	if (sticky)
 		r = sticky;
 	pthread_mutex_unlock(&lock);
@@ -575,9 +729,12 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t n)
 
 CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n)
 {
-	CUresult r = submit(NULL, 0);
+	CUresult r;
 
-	(void)to, (void)from, (void)n;
+	(void)to, (void)from;
+	if (n == 0)
+		return CUDA_SUCCESS; /* nothing to wait for */
+	r = submit(NULL, 0);
 	return r ? r : wait_for(NULL, 0);
 }
 

@@ -107,6 +107,29 @@ static void fork_refused(void)
 	say("refused");
 }
 
+static void late(void)
+{
+	FAKE_HOLD(0);
+	say("late: %d", (int)launch(NULL));
+}
+
+/* Registered before cuInit, so that it runs after the library's own handler. */
+static void exit_handler(void)
+{
+	CUcontext context;
+
+	CHECK(atexit(late) == 0);
+	OK(cuInit(0));
+	OK(cuCtxCreate_v2(&context, 0, 0));
+	say("ready");
+	await();
+	FAKE_HOLD(1);
+	OK(launch(NULL));
+	say("launched");
+	await();
+	exit(0);
+}
+
 static const struct test tests[] = {
 	{ "inert", inert },
 	{ "visible", visible },
@@ -116,6 +139,7 @@ static const struct test tests[] = {
 	{ "fork-first", fork_first },
 	{ "fork-after", fork_after },
 	{ "fork-refused", fork_refused },
+	{ "exit-handler", exit_handler },
 	{ 0 },
 };
 

@@ -153,6 +153,112 @@ static void sticky(void)
 	await();
 }
 
+/* The context dies between two launches: the probe of the second is refused. */
+static void sticky_per_thread(void)
+{
+	start();
+	FAKE_HOLD(1);
+	OK(launch(CU_STREAM_PER_THREAD));
+	FAKE_STICKY(CUDA_ERROR_ILLEGAL_ADDRESS);
+	CHECK(launch(CU_STREAM_PER_THREAD) == CUDA_ERROR_ILLEGAL_ADDRESS);
+	say("launched");
+	await();
+	CHECK(launch(CU_STREAM_PER_THREAD) == CUDA_ERROR_ILLEGAL_ADDRESS);
+	say("told");
+	await();
+}
+
+/* The driver has no memory for the probe; the thread that could name the stream
+ * ends. */
+static void unprobed_thread(void)
+{
+	pthread_t t;
+
+	start();
+	FAKE_HOLD(1);
+	FAKE_EVENT_ERROR(CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(pthread_create(&t, NULL, submit_per_thread, NULL) == 0);
+	CHECK(pthread_join(t, NULL) == 0);
+	say("launched");
+	await();
+	FAKE_EVENT_ERROR(0);
+	wait_polled(3);
+	say("looked");
+	await();
+	FAKE_HOLD(0);
+	say("released");
+	await();
+	CHECK(FAKE_EVENTS() == 0);
+	CHECK_NO_VIOLATION();
+}
+
+/* The same when a stream is destroyed: there the call waits for it. */
+static void *destroy_unprobed(void *s)
+{
+	OK(cuCtxSetCurrent(context));
+	OK(cuStreamDestroy(s));
+	return NULL;
+}
+
+static void unprobed_stream(void)
+{
+	CUstream s;
+	pthread_t t;
+
+	start();
+	OK(cuStreamCreate(&s, 0));
+	FAKE_HOLD(1);
+	OK(launch(s));
+	FAKE_EVENT_ERROR(CUDA_ERROR_OUT_OF_MEMORY);
+	CHECK(pthread_create(&t, NULL, destroy_unprobed, s) == 0);
+	say("launched");
+	await();
+	wait_polled(3);
+	say("looked");
+	await();
+	FAKE_HOLD(0);
+	CHECK(pthread_join(t, NULL) == 0);
+	say("released");
+	await();
+	CHECK_NO_VIOLATION();
+}
+
+/* A context is attached once more: the first detach destroys nothing. */
+static void detach(void)
+{
+	CUcontext c;
+
+	start();
+	FAKE_HOLD(1);
+	OK(launch(NULL));
+	OK(cuCtxAttach(&c, 0));
+	CHECK(c == context);
+	OK(cuCtxDetach(c));
+	say("detached");
+	await();
+	OK(cuCtxDetach(c));
+	say("destroyed");
+	await();
+	CHECK_NO_VIOLATION();
+}
+
+static void no_bytes(void)
+{
+	char byte;
+
+	start();
+	OK(launch(NULL));
+	FAKE_HOLD(1);
+	OK(launch(NULL));
+	OK(cuMemcpyDtoH(&byte, 0, 0));
+	say("copied");
+	await();
+	FAKE_HOLD(0);
+	OK(cuMemcpyDtoH(&byte, 0, 1));
+	say("arrived");
+	await();
+}
+
 /* What each synchronising call proves, and what it does not. */
 static void proofs(void)
 {
@@ -333,6 +439,11 @@ static const struct test tests[] = {
 	{ "destroyed-context", destroyed_context },
 	{ "released-primary", released_primary },
 	{ "sticky", sticky },
+	{ "sticky-per-thread", sticky_per_thread },
+	{ "unprobed-thread", unprobed_thread },
+	{ "unprobed-stream", unprobed_stream },
+	{ "detach", detach },
+	{ "no-bytes", no_bytes },
 	{ "proofs", proofs },
 	{ "self-calls", self_calls },
 	{ "multi", multi },

@@ -69,6 +69,16 @@ static inline void *fake(const char *name)
 #define FAKE_CAPTURED()  ((int (*)(void))fake("fake_captured"))()
 #define FAKE_EVENTS()    ((int (*)(void))fake("fake_events"))()
 #define FAKE_VISIBLE()   ((const char *(*)(void))fake("fake_visible"))()
+/* The points of fake_driver.c at which a thread can be stopped. */
+enum { IN_STREAM_DESTROY = 1, IN_CONTEXT_DESTROY, IN_EVENT_RECORD, IN_PRIMARY_RELEASE, BEFORE_EVENT_RECORD };
+#define FAKE_STOP(at)    ((void (*)(int))fake("fake_stop"))(at)
+#define FAKE_STOPPED()   ((int (*)(void))fake("fake_stopped"))()
+#define FAKE_GO()        ((void (*)(void))fake("fake_go"))()
+#define FAKE_RETAIN()    ((void (*)(void))fake("fake_retain"))()
+#define FAKE_REUSE(on)   ((void (*)(int))fake("fake_reuse"))(on)
+#define FAKE_CROWD(on)   ((void (*)(int))fake("fake_crowd"))(on)
+#define FAKE_EVENT_ERROR(r)   ((void (*)(int))fake("fake_event_error"))(r)
+#define FAKE_DESTROY_ERROR(r) ((void (*)(int))fake("fake_destroy_error"))(r)
 #define CHECK_NO_VIOLATION() CHECK(((int (*)(void))fake("fake_violations"))() == 0)
 
 static inline CUresult launch(CUstream s)
@@ -82,6 +92,13 @@ static inline void wait_polled(int n)
 	int from = FAKE_QUERIES();
 
 	while (FAKE_QUERIES() < from + n)
+		usleep(100);
+}
+
+/* Until a thread stands at the point of FAKE_STOP. */
+static inline void wait_stopped(void)
+{
+	while (!FAKE_STOPPED())
 		usleep(100);
 }
 
