@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
@@ -177,6 +178,65 @@ func TestReleasedOnCompletion(t *testing.T) {
 }
 
 // Quantum: who never completes is revoked when another waits.
+// Three containers that always have work: their parts of the GPU's time are what
+// their annotations say.
+func TestSharesOfHogs(t *testing.T) {
+	n := start(t, harness.Options{Version: harness.Containerd24})
+	want := map[string]float64{"light": 0.2, "heavy": 0.6, "capped": 0.2}
+	hogs := []*harness.Container{
+		n.launch(harness.Spec{ID: "light", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/weight": "100"}}),
+		n.launch(harness.Spec{ID: "heavy", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/weight": "300"}}),
+		n.launch(harness.Spec{ID: "capped", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{
+			"vgpu-shim.dev/priority": "high", "vgpu-shim.dev/max-share": "20%",
+		}}),
+	}
+	for _, h := range hogs {
+		n.says(h, "running")
+	}
+	held := func() map[string]time.Duration {
+		t.Helper()
+		now := make(map[string]time.Duration)
+		for id := range want {
+			v, err := n.vgpu(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now[id] = v.GetUsage().GetHeld().AsDuration()
+		}
+		return now
+	}
+	sum := func(m map[string]time.Duration) (all time.Duration) {
+		for _, d := range m {
+			all += d
+		}
+		return all
+	}
+	// From when all run and the cap's first window is used up, over eight seconds
+	// of the GPU's time.
+	n.wait(func() error {
+		if got := sum(held()); got < 3*time.Second {
+			return fmt.Errorf("the first windows are not over: %v", got)
+		}
+		return nil
+	})
+	before := held()
+	n.wait(func() error {
+		if got := sum(held()) - sum(before); got < 8*time.Second {
+			return fmt.Errorf("they computed for no more than %v", got)
+		}
+		return nil
+	})
+	after := held()
+	all := sum(after) - sum(before)
+	for id, part := range want {
+		got := float64(after[id]-before[id]) / float64(all)
+		if got < part-.03 || got > part+.03 {
+			t.Errorf("%s had %.3f of the GPU's time, want %.3f", id, got, part)
+		}
+	}
+	n.noOverlap()
+}
+
 func TestHogIsRevoked(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	hog := n.launch(harness.Spec{ID: "hog", Args: []string{"hog", "--ms", "0"}})

@@ -47,6 +47,7 @@ func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) 
 				Held: durationpb.New(1234567 * time.Microsecond), Waited: durationpb.New(3 * time.Millisecond),
 				Turns: 7, Drains: 2, Overruns: 1, Submissions: 99,
 			},
+			Rubbish: 1, Ungated: 3, UnknownNames: 2,
 		},
 		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room"},
 	}}, nil
@@ -112,10 +113,20 @@ func TestJSONIsStable(t *testing.T) {
 func TestTables(t *testing.T) {
 	address := serve(t, vgpud{})
 	_, ps, _ := vgpu(t, "ps", "--address", address)
-	for _, s := range []string{"VGPU ", "HELD", "0123456789abcdef  default    train", "1.235s  3ms", "fedcba9876543210: no room\n"} {
+	for _, s := range []string{"VGPU ", "HELD", "0123456789abcdef  default    train", "1.235s  3ms"} {
 		if !strings.Contains(ps, s) {
 			t.Errorf("%q is not in\n%s", s, ps)
 		}
+	}
+	// Nothing is said of counters that are zero.
+	const notes = `
+0123456789abcdef: 3 calls could not be gated
+0123456789abcdef: 2 names were asked of the driver that the library does not know
+0123456789abcdef: 1 connection was closed because of what came over it
+fedcba9876543210: no room
+`
+	if !strings.HasSuffix(ps, notes) {
+		t.Errorf("%q is not the end of\n%s", notes, ps)
 	}
 	_, gpus, _ := vgpu(t, "gpus", "--address", address)
 	for _, s := range []string{"GPU-1", "16.0 GiB", "25µs", "90µs", "0123456789abcdef"} {

@@ -19,19 +19,22 @@ import (
 // field is never renamed, removed or given another unit; new ones may come.
 
 type vgpuJSON struct {
-	ID          string        `json:"id"`
-	Container   containerJSON `json:"container"`
-	State       string        `json:"state"`
-	GPUs        []string      `json:"gpus"`
-	Count       uint32        `json:"count"`
-	MemoryBytes uint64        `json:"memory_bytes"`
-	Weight      uint32        `json:"weight"`
-	Priority    string        `json:"priority"`
-	QuantumNS   int64         `json:"quantum_ns"`
-	Clients     uint32        `json:"clients"`
-	Usage       usageJSON     `json:"usage"`
-	Created     string        `json:"created"`
-	Reason      string        `json:"reason"`
+	ID           string        `json:"id"`
+	Container    containerJSON `json:"container"`
+	State        string        `json:"state"`
+	GPUs         []string      `json:"gpus"`
+	Count        uint32        `json:"count"`
+	MemoryBytes  uint64        `json:"memory_bytes"`
+	Weight       uint32        `json:"weight"`
+	Priority     string        `json:"priority"`
+	QuantumNS    int64         `json:"quantum_ns"`
+	Clients      uint32        `json:"clients"`
+	Usage        usageJSON     `json:"usage"`
+	Created      string        `json:"created"`
+	Reason       string        `json:"reason"`
+	Rubbish      uint64        `json:"rubbish"`
+	Ungated      uint64        `json:"ungated"`
+	UnknownNames uint64        `json:"unknown_names"`
 }
 
 type containerJSON struct {
@@ -104,6 +107,7 @@ func vgpusJSON(r *v1.ListResponse) any {
 				Drains: u.GetDrains(), Overruns: u.GetOverruns(), Submissions: u.GetSubmissions(),
 			},
 			Created: v.GetCreated().AsTime().Format(time.RFC3339Nano), Reason: v.GetReason(),
+			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(),
 		})
 	}
 	return out
@@ -151,13 +155,36 @@ func writeVGPUs(w io.Writer, all []*v1.VGPU) error {
 		return err
 	}
 	for _, v := range all {
-		if v.GetReason() != "" {
-			if _, err := fmt.Fprintf(w, "%s: %s\n", v.GetId(), v.GetReason()); err != nil {
+		for _, note := range notes(v) {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", v.GetId(), note); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// notes is what needs saying of a vGPU below the table.
+func notes(v *v1.VGPU) []string {
+	var all []string
+	if v.GetReason() != "" {
+		all = append(all, v.GetReason())
+	}
+	count := func(n uint64, one, more string) {
+		switch n {
+		case 0:
+		case 1:
+			all = append(all, "1 "+one)
+		default:
+			all = append(all, fmt.Sprintf("%d %s", n, more))
+		}
+	}
+	count(v.GetUngated(), "call could not be gated", "calls could not be gated")
+	count(v.GetUnknownNames(), "name was asked of the driver that the library does not know",
+		"names were asked of the driver that the library does not know")
+	count(v.GetRubbish(), "connection was closed because of what came over it",
+		"connections were closed because of what came over them")
+	return all
 }
 
 func writeGPUs(w io.Writer, all []*v1.GPU) error {

@@ -22,21 +22,37 @@ static inline bool word_cas(uint64_t *word, uint64_t from, uint64_t to)
 	return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-static inline uint64_t count_in(uint64_t *count)
+/* The low 16 bits are the threads inside, the rest counts the submissions, so
+ * that leaving does both at once. */
+#define COUNT_INSIDE    UINT64_C(0xffff)
+#define COUNT_SUBMITTED UINT64_C(0x10000)
+
+static inline void count_in(uint64_t *count)
 {
-	return __atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(count, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Release: what was submitted was recorded before, and whoever reads the count
- * as 0 must see it in flight. */
-static inline void count_out(uint64_t *count)
+/* Out again without having submitted: the gate was closed. */
+static inline void count_back(uint64_t *count)
 {
 	__atomic_sub_fetch(count, 1, __ATOMIC_RELEASE);
 }
 
-static inline uint64_t count_load(uint64_t *count)
+/* Release: what was submitted was recorded before, and whoever reads that
+ * nobody is inside must see it in flight. */
+static inline void count_out(uint64_t *count)
 {
-	return __atomic_load_n(count, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(count, COUNT_SUBMITTED - 1, __ATOMIC_RELEASE);
+}
+
+static inline bool count_empty(uint64_t *count)
+{
+	return (__atomic_load_n(count, __ATOMIC_SEQ_CST) & COUNT_INSIDE) == 0;
+}
+
+static inline uint64_t count_submitted(uint64_t *count)
+{
+	return __atomic_load_n(count, __ATOMIC_RELAXED) / COUNT_SUBMITTED;
 }
 
 /* Storing IDLE and then loading wanted, against vgpud's storing wanted and then

@@ -125,7 +125,7 @@ void vgpu_gate_enter(void)
 		}
 		/* CLOSED, DRAINING. Whoever raises waiting from 0 rings; there is
 		 * no "already said" flag that could go stale. */
-		count_out(&vgpu_gate.inside);
+		count_back(&vgpu_gate.inside);
 		announce(page);
 		if (!flag_load(&vgpu_gate.ended)) {
 			sleep_on(&page->word, w);
@@ -144,14 +144,20 @@ void vgpu_gate_leave(void)
 
 	if (!page)
 		return;
-	stat_add(&page->submitted, 1);
-#ifndef VGPU_NO_GATE
+#ifdef VGPU_NO_GATE
+	count_in(&vgpu_gate.inside);
+#else
 	if (counted) {
 		counted = false;
 		waiting_lower(&page->waiting);
 	}
-	count_out(&vgpu_gate.inside);
 #endif
+	count_out(&vgpu_gate.inside);
+}
+
+void vgpu_gate_publish(void)
+{
+	stat_store(&vgpu_gate.page->submitted, count_submitted(&vgpu_gate.inside));
 }
 
 /* With closing held: OPEN -> CLOSING -> IDLE, or back. */
@@ -163,10 +169,11 @@ static bool close_word(struct vgpu_page *page, uint64_t open)
 		return false;
 	/* The order matters: a thread that found the gate open is in the count
 	 * until it has recorded what it submitted. */
-	if (count_load(&vgpu_gate.inside) == 0 &&
+	if (count_empty(&vgpu_gate.inside) &&
 	    flag_load(&page->waiting) == 0 &&
 	    !vgpu_gate.ops.in_flight(vgpu_gate.ops.arg) && !interrupted) {
 		now = now_ns();
+		vgpu_gate_publish();
 		stat_store(&page->completed_ns, now);
 		vgpu_gate.idle_since_ns = now;
 		vgpu_gate.idle_epoch = VGPU_EPOCH(open);
@@ -362,6 +369,7 @@ void vgpu_gate_stop(void)
 	if (!vgpu_gate.page)
 		return;
 	vgpu_thread_stop();
+	vgpu_gate_publish();
 	__atomic_store_n(&vgpu_gate.ended, 1, __ATOMIC_SEQ_CST);
 	syscall(SYS_futex, (uint32_t *)&vgpu_gate.page->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

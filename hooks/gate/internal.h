@@ -19,7 +19,8 @@ struct gate {
 	struct vgpu_gate_ops ops;
 
 	/* Threads between a gate that they found open and the end of their
-	 * submission. Written by every submitting thread: a line of its own. */
+	 * submission, and submissions so far (see atomic.h). Written by every
+	 * submitting thread: a line of its own. */
 	_Alignas(64) uint64_t inside;
 
 	_Alignas(64) uint32_t closing; /* try-lock of who makes the word CLOSING */
@@ -59,6 +60,9 @@ static inline uint64_t now_ns(void)
 /* gate.c */
 /* Lets the turn become idle if nothing is in flight. True if it did. */
 bool vgpu_gate_try_idle(void);
+/* Writes the number of submissions into the page; not after each of them, but
+ * when a turn becomes idle or drained, when vgpud rings, and at exit. */
+void vgpu_gate_publish(void);
 
 /* sock.c */
 int vgpu_sock_connect(const char *path);

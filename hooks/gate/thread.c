@@ -107,10 +107,11 @@ void vgpu_gate_drain(uint64_t w)
 {
 	struct vgpu_page *page = vgpu_gate.page;
 
-	if (count_load(&vgpu_gate.inside) != 0)
+	if (!count_empty(&vgpu_gate.inside))
 		return;
 	if (vgpu_gate.ops.poll(vgpu_gate.ops.arg))
 		return;
+	vgpu_gate_publish();
 	stat_store(&page->completed_ns, now_ns());
 	if (word_cas(&page->word, w, VGPU_WORD(VGPU_CLOSED, VGPU_EPOCH(w))))
 		vgpu_sock_ring(VGPU_DRAINED);
@@ -126,7 +127,7 @@ static bool look(void)
 	if (state == VGPU_DRAINING) {
 		vgpu_gate_drain(w);
 	} else if (state == VGPU_OPEN && flag_load(&page->wanted)) {
-		if (count_load(&vgpu_gate.inside) == 0 && flag_load(&page->waiting) == 0 &&
+		if (count_empty(&vgpu_gate.inside) && flag_load(&page->waiting) == 0 &&
 		    !vgpu_gate.ops.poll(vgpu_gate.ops.arg))
 			vgpu_gate_try_idle();
 	}
@@ -160,6 +161,7 @@ static void *run(void *unused)
 		if (n > 0 && fds[1].revents) {
 			if (!read_messages() && !reconnect())
 				return NULL;
+			vgpu_gate_publish();
 			ns = LOOK_MIN_NS;
 		} else {
 			ns = ns * 3 / 2 > LOOK_MAX_NS ? LOOK_MAX_NS : ns * 3 / 2;

@@ -63,7 +63,7 @@ struct vgpu_page {
 	uint32_t reserved3;
 	uint64_t completed_ns;     /* CLOCK_MONOTONIC: when the last work was seen complete */
 	uint64_t idle_ns;          /* time spent in IDLE so far, closed intervals only; never reset */
-	uint64_t submitted;        /* gated submissions so far */
+	uint64_t submitted;        /* gated submissions so far, as of the last time that it was idle, drained or nudged */
 	uint64_t reserved4[4];
 
 	uint8_t reserved5[VGPU_PAGE_SIZE - 256];

@@ -93,6 +93,7 @@ type vgpu struct {
 	waited   time.Duration // before the current turn
 	granted  time.Duration
 	class    request.Priority // of the current turn
+	guarded  bool             // it is not cut short: granted by age or guarantee
 	deadline time.Duration    // armed; 0: none
 	taking   bool             // a Take is in force
 	again    bool             // a client came to the gate during the drain
@@ -283,7 +284,7 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 		return
 	}
 	v.granted, v.again = now, ev.Draining && ev.Waiting
-	v.state, v.class = Holding, v.req.Priority
+	v.state, v.class, v.guarded = Holding, v.req.Priority, false
 	e.touch(v)
 	free := true
 	for _, g := range v.gpus {
@@ -454,9 +455,7 @@ func (v *vgpu) free() bool {
 
 func (e *Engine) grant(now time.Duration, v *vgpu) {
 	v.class = v.req.Priority
-	if e.aged(now, v) || v.owed(now) > 0 {
-		v.class = agedClass
-	}
+	v.guarded = e.aged(now, v) || v.owed(now) > 0
 	e.dequeue(v)
 	v.state = Holding
 	v.granted = now
@@ -501,20 +500,27 @@ func (e *Engine) contend(now time.Duration, g *gpu) {
 // wanted says whether somebody waits behind the holder v, and when its turn
 // must end, if it must.
 func (e *Engine) wanted(now time.Duration, v *vgpu) (wanted bool, end time.Duration) {
-	higher := false
+	quantum := v.granted + e.quantum(v)
+	early := v.granted + min(e.cfg.MinTurn, e.quantum(v))
 	for _, g := range v.gpus {
 		for _, w := range g.waiting {
-			if e.eligible(now, w) {
-				wanted = true
-				higher = higher || w.req.Priority > v.class
+			if !e.eligible(now, w) {
+				continue
 			}
+			at := quantum
+			switch {
+			case v.guarded:
+			case w.req.Priority > v.class:
+				at = early
+			case w.minimum.rate > 0: // when it will be behind its guarantee
+				w.minimum.flow(now)
+				at = min(quantum, max(early, now+w.minimum.until(1)))
+			}
+			if !wanted || at < end {
+				end = at
+			}
+			wanted = true
 		}
-	}
-	switch {
-	case higher:
-		end = v.granted + min(e.cfg.MinTurn, e.quantum(v))
-	case wanted:
-		end = v.granted + e.quantum(v)
 	}
 	if v.maximum.rate > 0 && v.maximum.rate < ppm {
 		// What it may still use, while more flows in.

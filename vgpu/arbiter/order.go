@@ -20,10 +20,10 @@ import (
 //     about how long a turn will be. One that slept starts at the current
 //     virtual time, without credit for the past;
 //  5. who came first.
-
-// turnClass ranks a turn against a waiter for the question whether it is ended
-// early. An aged turn is nobody's to cut short.
-const agedClass = request.High
+//
+// A higher class that waits, or one that is behind its guarantee, ends a turn
+// early, after the minimum turn; but not the turn of one that was granted by
+// its age or guarantee.
 
 func (e *Engine) aged(now time.Duration, v *vgpu) bool {
 	return now-v.pending >= e.cfg.Ageing

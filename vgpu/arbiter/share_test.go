@@ -154,6 +154,15 @@ func TestShares(t *testing.T) {
 			{req: r(func(q *request.Request) { q.MinShare, q.Priority = .25, request.Low }), kernel: 2 * ms, want: .25},
 			{req: r(func(q *request.Request) { q.Priority = request.High }), kernel: 2 * ms, want: .75},
 		}},
+		{"a guarantee holds against a long quantum", []load{
+			{req: r(func(q *request.Request) { q.MinShare = .4 }), kernel: 2 * ms, want: .4},
+			{req: r(func(q *request.Request) { q.Quantum, q.Weight = 10*time.Second, 10000 }), kernel: 2 * ms, want: .6},
+		}},
+		{"guarantees of all: 30, 30, 40 against weights that say otherwise", []load{
+			{req: r(func(q *request.Request) { q.MinShare, q.Weight = .3, 1 }), kernel: ms, want: .3},
+			{req: r(func(q *request.Request) { q.MinShare, q.Weight = .3, 10000 }), kernel: ms, want: .3},
+			{req: r(func(q *request.Request) { q.MinShare = .4 }), kernel: ms, want: .4},
+		}},
 		{"online beside offline: the higher class has it all while it wants it", []load{
 			{req: r(func(q *request.Request) { q.Priority = request.High }), kernel: ms, want: 1},
 			{req: r(func(q *request.Request) { q.Priority = request.Low }), kernel: ms, want: 0},

@@ -69,8 +69,8 @@ func (l *loop) died(c *client) {
 // drop forgets a client.
 func (l *loop) drop(c *client) {
 	v := c.v
-	if v.phase != free && state(c.page) != wire.Closed {
-		v.turn.unknown = true
+	if v.phase != free {
+		v.turn.done = v.turn.done.and(c.work(l.now(), true))
 	}
 	v.submissions += c.page.Submitted().Load()
 	v.stats.add(c.stats)

@@ -50,6 +50,21 @@ type SimulatedConfig struct {
 type EngineConfig struct {
 	Quantum       Duration `toml:"quantum"`
 	DrainDeadline Duration `toml:"drain_deadline"`
+	MinTurn       Duration `toml:"min_turn"`
+	Ageing        Duration `toml:"ageing"`
+	Window        Duration `toml:"window"`
+	Binding       string   `toml:"binding"`
+	Seed          uint64   `toml:"seed"` // of the random binding
+}
+
+// arbiter is the engine's form of a configuration that was checked.
+func (c EngineConfig) arbiter() arbiter.Config {
+	binding, _ := arbiter.ParseBinding(c.Binding)
+	return arbiter.Config{
+		Quantum: time.Duration(c.Quantum), DrainDeadline: time.Duration(c.DrainDeadline),
+		MinTurn: time.Duration(c.MinTurn), Ageing: time.Duration(c.Ageing), Window: time.Duration(c.Window),
+		Binding: binding, Seed: c.Seed,
+	}
 }
 
 // LogConfig says how vgpud logs.
@@ -79,8 +94,12 @@ func DefaultConfig() Config {
 		State:     "/run/vgpu",
 		Library:   LibraryConfig{CUDA: "/usr/lib/vgpu/libvgpu-cuda.so", Dirs: gpu.LibraryDirs(runtime.GOARCH)},
 		Simulated: SimulatedConfig{Root: "/usr/lib/vgpu/simgpu"},
-		Engine:    EngineConfig{Quantum: Duration(arbiter.DefaultQuantum), DrainDeadline: Duration(arbiter.DefaultDrainDeadline)},
-		Log:       LogConfig{Level: "info", Format: "text"},
+		Engine: EngineConfig{
+			Quantum: Duration(arbiter.DefaultQuantum), DrainDeadline: Duration(arbiter.DefaultDrainDeadline),
+			MinTurn: Duration(arbiter.DefaultMinTurn), Ageing: Duration(arbiter.DefaultAgeing),
+			Window: Duration(arbiter.DefaultWindow), Binding: arbiter.LeastWait.String(),
+		},
+		Log: LogConfig{Level: "info", Format: "text"},
 	}
 }
 
@@ -160,8 +179,22 @@ func (c *Config) Check() error {
 	if q := time.Duration(c.Engine.Quantum); q < request.MinQuantum || q > request.MaxQuantum {
 		bad("engine.quantum", q, fmt.Sprintf("from %s to %s", request.MinQuantum, request.MaxQuantum))
 	}
-	if d := time.Duration(c.Engine.DrainDeadline); d < 10*time.Millisecond || d > 5*time.Minute {
-		bad("engine.drain_deadline", d, "from 10ms to 5m")
+	for _, d := range []struct {
+		key        string
+		value      Duration
+		least, top time.Duration
+	}{
+		{"engine.drain_deadline", c.Engine.DrainDeadline, 10 * time.Millisecond, 5 * time.Minute},
+		{"engine.min_turn", c.Engine.MinTurn, 100 * time.Microsecond, time.Second},
+		{"engine.ageing", c.Engine.Ageing, 10 * time.Millisecond, time.Hour},
+		{"engine.window", c.Engine.Window, 10 * time.Millisecond, time.Hour},
+	} {
+		if v := time.Duration(d.value); v < d.least || v > d.top {
+			bad(d.key, v, fmt.Sprintf("from %s to %s", d.least, d.top))
+		}
+	}
+	if _, err := arbiter.ParseBinding(c.Engine.Binding); err != nil {
+		bad("engine.binding", c.Engine.Binding, "one of "+strings.Join(arbiter.Bindings(), ", "))
 	}
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		bad("log.format", c.Log.Format, "text or json")

@@ -349,6 +349,9 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 			out.Clients++
 		}
 	}
+	if s.State == arbiter.Holding && v.idle() {
+		out.State = arbiter.Idle.String()
+	}
 	if v.req.Quantum == 0 {
 		out.Quantum = durationpb.New(l.quantum)
 	}
@@ -390,8 +393,12 @@ func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus) *v1.GPU {
 			Max:    durationpb.New(g.handover.max),
 		},
 	}
-	if v := l.vgpus[s.Holder]; v != nil {
-		out.Holder = v.rec.ID
+	holder := l.vgpus[s.Holder]
+	if holder != nil && !s.Drains && holder.idle() {
+		holder = nil
+	}
+	if holder != nil {
+		out.Holder = holder.rec.ID
 	}
 	switch {
 	case s.Down == reasonRecovering:
@@ -400,7 +407,7 @@ func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus) *v1.GPU {
 		out.State = "UNHEALTHY"
 	case s.Drains:
 		out.State = "DRAINING"
-	case s.Holder != "":
+	case holder != nil:
 		out.State = "HELD"
 	}
 	return out

@@ -83,9 +83,7 @@ func New(cfg Config, state *State, inventory gpu.Inventory, log *logrus.Entry, b
 	l := &loop{
 		log: log, clock: newClock(), poller: p, store: st, boot: bootID(),
 		quantum: time.Duration(cfg.Engine.Quantum), drain: time.Duration(cfg.Engine.DrainDeadline),
-		engine: arbiter.New(arbiter.Config{
-			Quantum: time.Duration(cfg.Engine.Quantum), DrainDeadline: time.Duration(cfg.Engine.DrainDeadline),
-		}),
+		engine:  arbiter.New(cfg.Engine.arbiter()),
 		vgpus:   make(map[arbiter.ID]*vgpu),
 		current: make(map[string]*vgpu),
 		gpus:    make(map[arbiter.UUID]*gpuState),

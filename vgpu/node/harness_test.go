@@ -81,7 +81,7 @@ func (s settings) config(state string) Config {
 	if s.drain == 0 {
 		s.drain = time.Minute
 	}
-	cfg.Engine = EngineConfig{Quantum: Duration(s.quantum), DrainDeadline: Duration(s.drain)}
+	cfg.Engine.Quantum, cfg.Engine.DrainDeadline = Duration(s.quantum), Duration(s.drain)
 	return cfg
 }
 

@@ -74,7 +74,7 @@ func TestAfterARestartAnIdleHolderIsTakenFrom(t *testing.T) {
 	n.startProcess()
 	a.expect("reconnected")
 	b.expect("reconnected")
-	n.untilState("a", "HOLDING")
+	n.untilState("a", "IDLE")
 	b.ask("work", "work: passed")
 }
 

@@ -16,9 +16,8 @@ type turn struct {
 	granted time.Duration
 	pending time.Duration // when the vGPU was told to the engine as pending; 0: it is not
 	taking  bool          // somebody waits: take the words as soon as all are idle
-	// unknown: a client that worked in this turn died, so its last work ended
-	// some time before its end was seen.
-	unknown bool
+	wanted  bool          // likewise, also after a revoke
+	done    work          // of the clients that died in it
 }
 
 // settle looks at the words of v and does what they ask for. It comes after
@@ -100,7 +99,7 @@ func (l *loop) want(v *vgpu) {
 	if v.phase != holding {
 		return
 	}
-	v.turn.taking = true
+	v.turn.taking, v.turn.wanted = true, true
 	for _, c := range v.clients {
 		c.page.Wanted().Store(1)
 	}
@@ -108,7 +107,7 @@ func (l *loop) want(v *vgpu) {
 }
 
 func (l *loop) keep(v *vgpu) {
-	v.turn.taking = false
+	v.turn.taking, v.turn.wanted = false, false
 	for _, c := range v.clients {
 		c.page.Wanted().Store(0)
 	}
@@ -171,7 +170,7 @@ func (l *loop) complete(v *vgpu, kind arbiter.Kind) {
 	ev := arbiter.Event{Kind: kind, VGPU: v.key}
 	ev.LastWork, ev.Idle = v.work(now)
 	v.phase = free
-	v.turn = turn{}
+	v.turn = turn{wanted: v.turn.wanted}
 	// Only now, with all words closed: who was served before is not pending.
 	if ev.Waiting = v.anyWaiting(); ev.Waiting {
 		v.turn.pending = now
@@ -180,28 +179,66 @@ func (l *loop) complete(v *vgpu, kind arbiter.Kind) {
 	l.unused(v)
 }
 
-// work says when the last work of the turn was complete and how long the vGPU
-// was idle before. The numbers are the clients' own, so they are kept within
-// the turn: a client that lies is charged a wrong time inside it, no more.
+// work is what clients did in a turn. The numbers are their own, so they are
+// kept within the turn: a client that lies is charged a wrong time inside it, no
+// more.
+type work struct {
+	any  bool
+	last time.Duration // when the last of it was complete
+	idle time.Duration // gaps before that; of several clients the smallest
+}
+
+func (w work) and(o work) work {
+	switch {
+	case !w.any:
+		return o
+	case !o.any:
+		return w
+	}
+	return work{true, max(w.last, o.last), min(w.idle, o.idle)}
+}
+
+// work is what c did in the turn of its vGPU. dead says that c died just now:
+// what it had in flight was torn down with it, and ended then.
+func (c *client) work(now time.Duration, dead bool) work {
+	granted := c.v.turn.granted
+	w := work{
+		last: time.Duration(min(c.page.CompletedNS().Load(), uint64(now))),
+		idle: time.Duration(min(c.page.IdleNS().Load()-c.idleBefore, uint64(now-granted))),
+	}
+	w.any = w.last > granted || c.page.Submitted().Load() != c.submittedBefore
+	switch state(c.page) {
+	case wire.Closed, wire.Idle:
+	default:
+		if dead {
+			w.any, w.last = true, now
+		}
+	}
+	w.last = max(w.last, granted)
+	return w
+}
+
+// work is what all clients of v did in its turn.
 func (v *vgpu) work(now time.Duration) (last, idle time.Duration) {
-	if v.turn.unknown || len(v.clients) == 0 {
-		return 0, 0
-	}
-	last = v.turn.granted // if none of them worked
-	first := true
+	all := v.turn.done
 	for _, c := range v.clients {
-		completed := time.Duration(min(c.page.CompletedNS().Load(), uint64(now)))
-		if completed <= v.turn.granted && c.page.Submitted().Load() == c.submittedBefore {
-			continue
-		}
-		last = max(last, completed)
-		gap := time.Duration(min(c.page.IdleNS().Load()-c.idleBefore, uint64(now-v.turn.granted)))
-		if first || gap < idle {
-			idle = gap
-		}
-		first = false
+		all = all.and(c.work(now, false))
 	}
-	return last, min(idle, last-v.turn.granted)
+	if !all.any {
+		return v.turn.granted, 0
+	}
+	return all.last, min(all.idle, all.last-v.turn.granted)
+}
+
+// idle says whether v, which holds, has nothing in flight and keeps its turn only
+// because nobody waits.
+func (v *vgpu) idle() bool {
+	for _, c := range v.clients {
+		if s := state(c.page); s != wire.Idle && s != wire.Closed {
+			return false
+		}
+	}
+	return true
 }
 
 // account takes in the end of a turn.
@@ -211,7 +248,10 @@ func (l *loop) account(v *vgpu, t *arbiter.Turn) {
 	}
 	for _, uuid := range v.bound {
 		if g := l.gpus[uuid]; g != nil {
-			g.released, g.lastHolder = t.Ended, v
+			g.released, g.lastHolder = 0, v
+			if v.turn.wanted { // else whoever comes next waited for its cap, if at all
+				g.released = t.Ended
+			}
 		}
 	}
 	if l.log.Logger.IsLevelEnabled(logrus.TraceLevel) {

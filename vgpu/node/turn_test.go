@@ -58,7 +58,6 @@ func TestAnIdleHolderIsTakenFromWithoutBeingAsked(t *testing.T) {
 	a, b := n.client("a"), n.client("b")
 	a.ask("work", "work: passed")
 	a.ask("done", "done: IDLE")
-	n.untilState("a", "HOLDING") // nobody waits: it keeps the GPU
 	a.signal(syscall.SIGSTOP)
 	b.ask("work", "work: passed")
 	a.signal(syscall.SIGCONT)
@@ -353,4 +352,38 @@ func TestManyBurstsExcludeEachOther(t *testing.T) {
 		}
 	}
 	t.Log(n.gpu(0))
+}
+
+// A process that computed for a moment, then did nothing for a while and ended:
+// the moment is charged, although nobody waited and its turn ended by its death.
+func TestAProcessThatEndsIdleIsNotChargedForItsIdleTime(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	start := time.Now()
+	a := n.client("a")
+	a.ask("work", "work: passed")
+	a.ask("done", "done: IDLE")
+	busy := time.Since(start)
+	n.until("it idles for longer than it worked", func() bool { return time.Since(start) > 4*busy })
+	a.kill()
+	n.until("its turn has ended", func() bool { return n.vgpu("a").GetUsage().GetTurns() == 1 })
+	if held := n.vgpu("a").GetUsage().GetHeld().AsDuration(); held <= 0 || held > busy {
+		t.Errorf("held %v, of which it worked for less than %v", held, busy)
+	}
+}
+
+// One that keeps its turn because nobody waits, and has nothing in flight, is
+// shown as what it is: idle, on a GPU that is free.
+func TestAnIdleHolderIsShownAsIdle(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	a := n.client("a")
+	a.ask("work", "work: passed")
+	if v, g := n.vgpu("a").GetState(), n.gpu(0).GetState(); v != "HOLDING" || g != "HELD" {
+		t.Errorf("with work in flight: vGPU %s, GPU %s", v, g)
+	}
+	a.ask("done", "done: IDLE")
+	if v, g := n.vgpu("a").GetState(), n.gpu(0).GetState(); v != "IDLE" || g != "FREE" {
+		t.Errorf("with nothing in flight: vGPU %s, GPU %s", v, g)
+	}
 }

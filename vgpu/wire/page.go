@@ -139,7 +139,8 @@ func (p *Page) CompletedNS() *atomic.Uint64 {
 // client writes it, and never resets it.
 func (p *Page) IdleNS() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p.l.Idle)) }
 
-// Submitted counts gated submissions; the client writes it.
+// Submitted counts gated submissions; the client writes it when it becomes idle
+// or drained, when it is nudged, and at exit.
 func (p *Page) Submitted() *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&p.l.Submitted))
 }
