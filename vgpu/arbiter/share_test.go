@@ -144,7 +144,8 @@ func TestShares(t *testing.T) {
 		}},
 		{"hybrid: one fixed at 30, two share the rest", []load{
 			{req: r(func(q *request.Request) { q.MinShare, q.MaxShare = .3, .3 }), kernel: ms, want: .3},
-			{kernel: ms, want: .35}, {kernel: ms, want: .35},
+			{kernel: ms, want: .35},
+			{kernel: ms, want: .35},
 		}},
 		{"a guarantee holds against any weight", []load{
 			{req: r(func(q *request.Request) { q.MinShare, q.Weight = .4, 1 }), kernel: 2 * ms, want: .4},

@@ -28,8 +28,10 @@ var simulated = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for _, p := range programs {
-		args := append([]string{"-std=gnu11", "-O1", "-I", "..", "-pthread", "-o", filepath.Join(built, "sim-"+strings.TrimSuffix(filepath.Base(p), ".c")),
-			p, filepath.Join(out, "lib", "libcuda.so.999.10"), "-lm", "-ldl"}, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
+		args := append([]string{
+			"-std=gnu11", "-O1", "-I", "..", "-pthread", "-o", filepath.Join(built, "sim-"+strings.TrimSuffix(filepath.Base(p), ".c")),
+			p, filepath.Join(out, "lib", "libcuda.so.999.10"), "-lm", "-ldl",
+		}, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
 		if err := run("cc", args...); err != nil {
 			return "", err
 		}
