@@ -32,8 +32,7 @@ func shares(t *testing.T, cfg Config, loads []load, long time.Duration) []float6
 	kernel := make(map[ID]time.Duration)
 	began := make(map[ID]time.Duration)
 	var now time.Duration
-	var step func(ev Event)
-	step = func(ev Event) {
+	step := func(ev Event) {
 		for _, a := range append([]Action(nil), e.Step(now, ev)...) {
 			switch a.Kind {
 			case Grant:
