@@ -26,6 +26,11 @@ func TestExec(t *testing.T) {
 		}()
 		var list []map[string]any
 		n.wait(func() error {
+			select {
+			case err := <-out:
+				t.Fatalf("the exec ended before vgpu ps showed it: %v", err)
+			default:
+			}
 			text, err := n.Daemon.CLI(n.ctx, "ps", "--output", "json")
 			if err != nil {
 				return err

@@ -376,8 +376,9 @@ void vgpu_gate_stop(void)
 
 void vgpu_gate_stats(uint64_t unhooked, uint64_t unknown)
 {
-	struct vgpu_msg msg = { .type = VGPU_STATS, .a = { unhooked, unknown } };
-
-	if (vgpu_gate.page)
-		vgpu_sock_send(vgpu_gate.sock, &msg, -1);
+	if (!vgpu_gate.page)
+		return;
+	stat_store(&vgpu_gate.stats[0], unhooked);
+	stat_store(&vgpu_gate.stats[1], unknown);
+	vgpu_sock_stats();
 }

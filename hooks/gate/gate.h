@@ -65,7 +65,8 @@ void vgpu_gate_stop(void);
 /* True in a forked child of a process that had a gate: it must not submit. */
 bool vgpu_gate_forked(void);
 
-/* Tells vgpud about what could not be gated (see VGPU_STATS). */
+/* Tells vgpud about what could not be gated (see VGPU_STATS): counts so far.
+ * Told again to a vgpud that was restarted. */
 void vgpu_gate_stats(uint64_t unhooked, uint64_t unknown);
 
 #endif

@@ -36,6 +36,8 @@ struct gate {
 	bool thread_runs;
 	bool forked;               /* written by the child of a fork, once */
 
+	uint64_t stats[2];         /* told last; written by vgpu_gate_stats, relaxed */
+
 	/* BIND: one at a time, answered through the library's thread. */
 	pthread_mutex_t bind_turn;
 	pthread_mutex_t bind_lock; /* guards what follows */
@@ -72,6 +74,8 @@ int vgpu_sock_send(int sock, struct vgpu_msg *msg, int fd);
 /* 1: a message; 0: none now; -1: the connection is gone. */
 int vgpu_sock_recv(int sock, struct vgpu_msg *msg, int *fd);
 
+/* Sends the counts that were told last, if there are any. */
+void vgpu_sock_stats(void);
 /* Whether the connection still stands. */
 bool vgpu_sock_alive(void);
 

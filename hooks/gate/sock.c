@@ -72,6 +72,16 @@ void vgpu_sock_ring(enum vgpu_msg_type type)
 	send_flags(vgpu_gate.sock, &msg, -1, type == VGPU_BIND ? 0 : MSG_DONTWAIT);
 }
 
+void vgpu_sock_stats(void)
+{
+	struct vgpu_msg msg = { .type = VGPU_STATS };
+
+	msg.a[0] = __atomic_load_n(&vgpu_gate.stats[0], __ATOMIC_RELAXED);
+	msg.a[1] = __atomic_load_n(&vgpu_gate.stats[1], __ATOMIC_RELAXED);
+	if (msg.a[0] || msg.a[1])
+		vgpu_sock_send(vgpu_gate.sock, &msg, -1);
+}
+
 bool vgpu_sock_alive(void)
 {
 	struct pollfd p = { .fd = vgpu_gate.sock };

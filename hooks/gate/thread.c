@@ -96,6 +96,7 @@ static bool reconnect(void)
 		if (pause_ns(ns))
 			return false;
 	}
+	vgpu_sock_stats();
 	pthread_mutex_lock(&vgpu_gate.bind_lock);
 	if (vgpu_gate.bind_asked)
 		vgpu_sock_ring(VGPU_BIND);

@@ -85,7 +85,7 @@ enum vgpu_msg_type {
 	VGPU_DRAINED  = 5,  /* doorbell: the word went DRAINING -> CLOSED */
 	VGPU_MEMORY   = 6,  /* reserved: the memory ledger */
 	VGPU_IDENTITY = 7,  /* reserved: what NVML shows */
-	VGPU_STATS    = 8,  /* counters: a[0] unhooked submissions, a[1] unknown names */
+	VGPU_STATS    = 8,  /* counts so far: a[0] look-ups of submitting functions that got no hook, a[1] of unknown names; again after a reconnection */
 
 	/* vgpud -> client */
 	VGPU_WELCOME  = 64, /* protocol = the one to speak; a[0] = client id; the page descriptor goes along unless the client brought one */

@@ -74,7 +74,7 @@ func (v *vgpu) fields() logrus.Fields {
 
 // stats are what clients say they could not gate.
 type stats struct {
-	unhooked uint64 // submissions
+	unhooked uint64 // look-ups of functions that submit work
 	unknown  uint64 // names
 }
 

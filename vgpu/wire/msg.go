@@ -37,7 +37,7 @@ const (
 	Drained  Type = 5 // doorbell: the word went from DRAINING to CLOSED
 	Memory   Type = 6 // reserved
 	Identity Type = 7 // reserved
-	Stats    Type = 8 // A[0] unhooked submissions, A[1] unknown names
+	Stats    Type = 8 // A[0] look-ups of submitting functions that got no hook, A[1] of unknown names; so far
 )
 
 // Messages to a client.

@@ -632,7 +632,7 @@ type VGPU struct {
 	Created       *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created,proto3" json:"created,omitempty"`
 	Reason        string                 `protobuf:"bytes,13,opt,name=reason,proto3" json:"reason,omitempty"`                                  // why it is where it is, when that needs saying
 	Rubbish       uint64                 `protobuf:"varint,14,opt,name=rubbish,proto3" json:"rubbish,omitempty"`                               // connections closed because of what came over them
-	Ungated       uint64                 `protobuf:"varint,15,opt,name=ungated,proto3" json:"ungated,omitempty"`                               // submissions that its processes say they could not gate
+	Ungated       uint64                 `protobuf:"varint,15,opt,name=ungated,proto3" json:"ungated,omitempty"`                               // look-ups of functions that submit work and could not be gated, as its processes say
 	UnknownNames  uint64                 `protobuf:"varint,16,opt,name=unknown_names,json=unknownNames,proto3" json:"unknown_names,omitempty"` // names asked of the driver that its processes' library does not know
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
