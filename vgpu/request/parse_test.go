@@ -197,7 +197,7 @@ func FuzzQuantity(f *testing.F) {
 	f.Add("18446744073709551615", uint8(0))
 	f.Fuzz(func(t *testing.T, number string, unit uint8) {
 		if !decimal(number) {
-			t.Skip()
+			return
 		}
 		name := ""
 		if i := int(unit) % (len(suffixes) + 1); i < len(suffixes) {

@@ -107,7 +107,7 @@ func TestALibraryIsFoundByItsSonameToo(t *testing.T) {
 	// A library that every machine with cgo has, behind its link.
 	path, err := versioned("/lib/x86_64-linux-gnu/libc.so.6")
 	if err != nil {
-		t.Skip("no libc at the usual place")
+		t.Fatal(err)
 	}
 	l := library(path, "libc-2.36.so")
 	if diff := cmp.Diff([]string{"libc-2.36.so", "libc.so.6"}, l.Names); diff != "" {
