@@ -82,7 +82,7 @@ func (e *Engine) sort(fit []*gpu) {
 
 // load is how many vGPUs compute on g or wait to.
 func (g *gpu) load() int {
-	n := len(g.waiting)
+	n := len(g.waiting.all)
 	if g.holder != nil {
 		n++
 	}

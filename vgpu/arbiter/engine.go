@@ -5,7 +5,6 @@ package arbiter
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/vgpu-shim/vgpu/vgpu/request"
@@ -67,8 +66,7 @@ type gpu struct {
 	bound      int           // vGPUs that live here
 	ledger     uint64        // bytes that they reserved
 	guaranteed int64         // the minimum shares that they have, in ppm
-	waiting    []*vgpu       // those of them that are pending
-	several    int           // of these, how many wait for other GPUs too
+	waiting    crowd         // those of them that are pending
 	virtual    time.Duration // start tag of who was granted last
 	touched    bool
 	usage      Usage
@@ -138,7 +136,7 @@ func (e *Engine) Step(now time.Duration, ev Event) []Action {
 	case GPUDown:
 		if g := e.gpus[ev.GPU]; g != nil {
 			g.down = ev.Reason
-			for _, v := range g.waiting { // what it kept elsewhere is free
+			for _, v := range g.waiting.all { // what it kept elsewhere is free
 				e.touch(v)
 			}
 			e.touchGPU(g)
@@ -242,9 +240,19 @@ func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
 		g.guaranteed += share(req.MinShare) - share(v.req.MinShare)
 	}
 	req.Count = v.req.Count
+	for _, g := range v.gpus {
+		if v.state == Waiting {
+			g.waiting.count(v, -1)
+		}
+	}
 	v.req = req
 	if shares {
 		e.setShares(now, v)
+	}
+	for _, g := range v.gpus {
+		if v.state == Waiting {
+			g.waiting.count(v, 1)
+		}
 	}
 	e.touch(v)
 }
@@ -257,7 +265,7 @@ func (e *Engine) gpuUp(ev Event) {
 		e.order = append(e.order, g)
 	}
 	g.model, g.memory, g.down = ev.Model, ev.MemoryBytes, ""
-	for _, v := range g.waiting {
+	for _, v := range g.waiting.all {
 		e.touch(v)
 	}
 	e.touchGPU(g)
@@ -391,10 +399,7 @@ func (e *Engine) enqueue(now time.Duration, v *vgpu) {
 			// to, so that nobody is owed for the time when nobody waited.
 			g.virtual = max(g.virtual, h.start+h.vtime(now-h.granted))
 		}
-		g.waiting = append(g.waiting, v)
-		if len(v.gpus) > 1 {
-			g.several++
-		}
+		g.waiting.add(v)
 		v.start = max(v.start, g.virtual)
 	}
 	e.touch(v)
@@ -402,13 +407,7 @@ func (e *Engine) enqueue(now time.Duration, v *vgpu) {
 
 func (e *Engine) dequeue(v *vgpu) {
 	for _, g := range v.gpus {
-		i := slices.Index(g.waiting, v)
-		last := len(g.waiting) - 1
-		g.waiting[i] = g.waiting[last]
-		g.waiting = g.waiting[:last]
-		if len(v.gpus) > 1 {
-			g.several--
-		}
+		g.waiting.remove(v)
 	}
 	v.state = Idle
 	e.disarm(v)
@@ -422,8 +421,8 @@ func (e *Engine) schedule(now time.Duration) {
 	// have been first on a GPU where nothing happened since; so they are looked
 	// at together.
 	for i := 0; i < len(e.touched); i++ {
-		if g := e.touched[i]; g.several > 0 {
-			for _, v := range g.waiting {
+		if g := e.touched[i]; g.waiting.several > 0 {
+			for _, v := range g.waiting.all {
 				if len(v.gpus) > 1 {
 					e.touch(v)
 				}
@@ -470,7 +469,8 @@ func (e *Engine) grant(now time.Duration, v *vgpu) {
 // contend sets when the holder of g must give way, and arms those that wait for
 // no more than their cap.
 func (e *Engine) contend(now time.Duration, g *gpu) {
-	for _, v := range g.waiting {
+	for i := 0; g.waiting.shares > 0 && i < len(g.waiting.all); i++ {
+		v := g.waiting.all[i]
 		if until, capped := e.capped(now, v); capped && v.deadline != until {
 			e.arm(v, until)
 		}
@@ -503,7 +503,21 @@ func (e *Engine) wanted(now time.Duration, v *vgpu) (wanted bool, end time.Durat
 	quantum := v.granted + e.quantum(v)
 	early := v.granted + min(e.cfg.MinTurn, e.quantum(v))
 	for _, g := range v.gpus {
-		for _, w := range g.waiting {
+		if g.waiting.alike() && g.down == "" {
+			if len(g.waiting.all) == 0 {
+				continue
+			}
+			at := quantum
+			if !v.guarded && g.waiting.higher(v.class) {
+				at = early
+			}
+			if !wanted || at < end {
+				end = at
+			}
+			wanted = true
+			continue
+		}
+		for _, w := range g.waiting.all {
 			if !e.eligible(now, w) {
 				continue
 			}

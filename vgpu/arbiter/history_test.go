@@ -361,24 +361,36 @@ func TestHandOverAllocatesNothing(t *testing.T) {
 	}
 }
 
+// One hand-over among so many vGPUs that always wait, on 8 GPUs.
 func BenchmarkHandOver(b *testing.B) {
-	e := New(Config{})
-	const gpus, vgpus = 8, 512
-	for i := range gpus {
-		e.Step(0, Event{Kind: GPUUp, GPU: UUID(fmt.Sprint("g", i))})
-	}
-	ids := make([]ID, vgpus)
-	for i := range ids {
-		ids[i] = ID(fmt.Sprint("v", i))
-		e.Step(0, Event{Kind: Added, VGPU: ids[i], Request: request.Request{Count: 1}})
-		e.Step(0, Event{Kind: Bind, VGPU: ids[i]})
-		e.Step(0, Event{Kind: Pending, VGPU: ids[i]})
-	}
-	b.ReportAllocs()
-	now := time.Duration(0)
-	for i := 0; b.Loop(); i++ {
-		now++
-		e.Step(now, Event{Kind: Complete, VGPU: ids[i%vgpus], LastWork: now, Waiting: true})
+	for _, vgpus := range []int{16, 64, 512} {
+		b.Run(fmt.Sprint(vgpus), func(b *testing.B) {
+			e := New(Config{})
+			const gpus = 8
+			for i := range gpus {
+				e.Step(0, Event{Kind: GPUUp, GPU: UUID(fmt.Sprint("g", i))})
+			}
+			for i := range vgpus {
+				id := ID(fmt.Sprint("v", i))
+				e.Step(0, Event{Kind: Added, VGPU: id, Request: request.Request{Count: 1}})
+				e.Step(0, Event{Kind: Bind, VGPU: id})
+				e.Step(0, Event{Kind: Pending, VGPU: id})
+			}
+			holders := make([]ID, gpus)
+			for i, g := range e.GPUs() {
+				holders[i] = g.Holder
+			}
+			b.ReportAllocs()
+			now := time.Duration(0)
+			for i := 0; b.Loop(); i++ {
+				now++
+				for _, a := range e.Step(now, Event{Kind: Complete, VGPU: holders[i%gpus], LastWork: now, Waiting: true}) {
+					if a.Kind == Grant {
+						holders[i%gpus] = a.VGPU
+					}
+				}
+			}
+		})
 	}
 }
 

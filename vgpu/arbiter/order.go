@@ -86,11 +86,11 @@ func (e *Engine) next(now time.Duration, g *gpu) *vgpu {
 		return nil
 	}
 	var best *vgpu
-	for _, v := range g.waiting {
+	for _, v := range g.waiting.all {
 		if best != nil && !e.before(now, v, best) {
 			continue
 		}
-		if e.eligible(now, v) && (len(v.gpus) == 1 || e.leads(now, v)) {
+		if g.waiting.alike() || e.eligible(now, v) && (len(v.gpus) == 1 || e.leads(now, v)) {
 			best = v
 		}
 	}
@@ -111,7 +111,7 @@ func (e *Engine) eligible(now time.Duration, v *vgpu) bool {
 // leads says whether v, which waits for several GPUs, is first on all of them.
 func (e *Engine) leads(now time.Duration, v *vgpu) bool {
 	for _, g := range v.gpus {
-		for _, other := range g.waiting {
+		for _, other := range g.waiting.all {
 			if other != v && e.before(now, other, v) && e.eligible(now, other) {
 				return false
 			}

@@ -82,7 +82,7 @@ func (e *Engine) GPUs() []GPUStatus {
 	all := make([]GPUStatus, 0, len(e.order))
 	for _, g := range e.order {
 		s := GPUStatus{
-			UUID: g.uuid, Down: g.down, Bound: g.bound, Pending: len(g.waiting),
+			UUID: g.uuid, Down: g.down, Bound: g.bound, Pending: len(g.waiting.all),
 			Ledger: g.ledger, Usage: g.usage,
 		}
 		if g.holder != nil {
