@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command vgpu is the operator's view of vgpud.
+// Command vgpu shows the operator what vgpud does, and changes it.
 package main
 
 import (
@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 	"github.com/vgpu-shim/vgpu/vgpu/version"
 )
 
@@ -30,7 +31,8 @@ const (
 const defaultAddress = "/run/vgpu/vgpud.sock"
 
 const long = `vgpu shows the virtual GPUs of this machine's containers and the physical GPUs
-that they share. It asks vgpud over its control socket, which only root may use.
+that they share, and changes the shares of vGPUs. It asks vgpud over its control
+socket, which only root may use.
 
 Exit codes: 0 done, 1 failed, 2 wrong use, 3 vgpud does not run, 4 vgpud runs but
 does not answer.
@@ -85,7 +87,7 @@ func command() *cobra.Command {
 	a := &app{}
 	cmd := &cobra.Command{
 		Use:           "vgpu",
-		Short:         "Show virtual and physical GPUs",
+		Short:         "Show virtual and physical GPUs, and change their shares",
 		Long:          long,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -128,6 +130,17 @@ func command() *cobra.Command {
 			Long: "List the physical GPUs of this machine: who holds them, who waits, and how long a\n" +
 				"hand-over takes, from the last completion of one vGPU to the grant of the next.",
 			RunE: func(cmd *cobra.Command, _ []string) error { return a.gpus(cmd.Context(), cmd.OutOrStdout()) },
+		},
+		&cobra.Command{
+			Use: "set ID KEY=VALUE...", Short: "Change a vGPU while its container runs", Args: assignments,
+			Long: "Change what a container asked for while it runs. It holds from vgpud's next\n" +
+				"decision on, and over a restart of vgpud. Either all of it is changed, or nothing.\n\n" +
+				"ID is tried as the vGPU's, as the container's, and as the beginning of the vGPU's;\n" +
+				"it must fit one vGPU only. KEY is weight, min-share, max-share, priority or quantum,\n" +
+				"with or without \"" + request.Prefix + "\" in front. Without a VALUE it goes back to its\n" +
+				"default.",
+			Example: "  vgpu set train weight=300 max-share=",
+			RunE:    func(cmd *cobra.Command, args []string) error { return a.set(cmd.Context(), cmd.OutOrStdout(), args) },
 		},
 		&cobra.Command{
 			Use: "version", Short: "Show the versions of vgpu and vgpud", Args: none,

@@ -5,11 +5,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +21,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -29,7 +33,8 @@ var update = flag.Bool("update", false, "write testdata anew; look at what chang
 // vgpud answers with what a test wants to see.
 type vgpud struct {
 	v1.ControlService
-	fail error
+	fail  error
+	asked chan<- *v1.UpdateRequest
 }
 
 var when = timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
@@ -51,6 +56,15 @@ func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) 
 		},
 		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room"},
 	}}, nil
+}
+
+func (f vgpud) Update(ctx context.Context, r *v1.UpdateRequest) (*v1.UpdateResponse, error) {
+	if r.GetAnnotations()["vgpu-shim.dev/weight"] == "0" {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("must be a whole number: %w", errdefs.ErrInvalidArgument))
+	}
+	f.asked <- r
+	list, err := f.List(ctx, nil)
+	return &v1.UpdateResponse{Vgpu: list.GetVgpus()[0]}, err
 }
 
 func (f vgpud) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
@@ -132,6 +146,72 @@ fedcba9876543210: no room
 	for _, s := range []string{"GPU-1", "16.0 GiB", "25µs", "90µs", "0123456789abcdef"} {
 		if !strings.Contains(gpus, s) {
 			t.Errorf("%q is not in\n%s", s, gpus)
+		}
+	}
+}
+
+func TestSet(t *testing.T) {
+	asked := make(chan *v1.UpdateRequest, 1)
+	address := serve(t, vgpud{asked: asked})
+	for _, id := range []string{"0123456789abcdef", "0", "01234", "train"} {
+		code, got, stderr := vgpu(t, "set", id, "weight=300", "vgpu-shim.dev/max-share=", "--address", address)
+		if code != 0 || !strings.HasPrefix(got, "VGPU ") || !strings.Contains(got, "0123456789abcdef  default    train") ||
+			strings.Contains(got, "fedcba9876543210") {
+			t.Fatalf("exit code %d: %s%s", code, stderr, got)
+		}
+		want := &v1.UpdateRequest{
+			Id:          "0123456789abcdef",
+			Annotations: map[string]string{"vgpu-shim.dev/weight": "300", "vgpu-shim.dev/max-share": ""},
+		}
+		if r := <-asked; !proto.Equal(r, want) {
+			t.Errorf("%s: asked for %v", id, r)
+		}
+	}
+
+	// The JSON is that of ps, a list of one.
+	_, ps, _ := vgpu(t, "ps", "--output", "json", "--address", address)
+	_, one, _ := vgpu(t, "set", "train", "weight=300", "--output", "json", "--address", address)
+	<-asked
+	var all, some []any
+	if err := errors.Join(json.Unmarshal([]byte(ps), &all), json.Unmarshal([]byte(one), &some)); err != nil || len(all) != 2 || !reflect.DeepEqual(all[:1], some) {
+		t.Errorf("%v: %s", err, one)
+	}
+
+	for _, tc := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"set", "nobody", "weight=1"}, `no vGPU "nobody"`},
+		{[]string{"set", "train", "weight=0"}, "failed to change vGPU 0123456789abcdef: must be a whole number"},
+	} {
+		if code, stdout, stderr := vgpu(t, append(tc.args, "--address", address)...); code != 1 || stdout != "" || !strings.Contains(stderr, tc.says) {
+			t.Errorf("%v: exit code %d: %s%s", tc.args, code, stdout, stderr)
+		}
+	}
+	if len(asked) > 0 {
+		t.Errorf("asked for %v", <-asked)
+	}
+}
+
+func TestWhichVGPUIsMeant(t *testing.T) {
+	named := func(id, container string) *v1.VGPU {
+		return &v1.VGPU{Id: id, Container: &v1.Container{Id: container}}
+	}
+	all := []*v1.VGPU{
+		named("aa01", "train"), named("aa02", "web"), named("ab03", "web"), named("cc04", "a"),
+		named("dd05", "gone"), named("dd05", "gone"), // the old one is being drained
+	}
+	for meant, want := range map[string]string{
+		"aa01": "aa01", "aa02": "aa02", "ab": "ab03", "train": "aa01", "a": "cc04", "gone": "dd05", "d": "dd05",
+		"aa": `"aa" could be any of the vGPUs aa01, aa02`, "web": `"web" could be any of the vGPUs aa02, ab03`,
+		"tra": `no vGPU "tra"`,
+	} {
+		got, err := find(all, meant)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", meant, got, want)
 		}
 	}
 }
@@ -248,6 +328,11 @@ func TestExitCodes(t *testing.T) {
 		{"an unknown command", []string{"pss"}, 2, []string{"pss", "--help"}},
 		{"an unknown flag", []string{"ps", "--adress", "x"}, 2, []string{"adress", "--help"}},
 		{"an argument too many", []string{"ps", "x"}, 2, []string{`"x"`}},
+		{"set without an assignment", []string{"set", "train"}, 2, []string{"KEY=VALUE", "vgpu set --help"}},
+		{"set without an ID", []string{"set", "", "weight=1"}, 2, []string{"ID"}},
+		{"set without a value", []string{"set", "train", "weight"}, 2, []string{`"weight"`, "KEY=VALUE"}},
+		{"set twice", []string{"set", "train", "weight=1", "vgpu-shim.dev/weight=2"}, 2, []string{"vgpu-shim.dev/weight", "twice"}},
+		{"set without vgpud", []string{"set", "train", "weight=1", "--address", absent}, 3, []string{"vgpud does not run"}},
 		{"an unknown format", []string{"ps", "--output", "yaml"}, 2, []string{"yaml", "table or json"}},
 		{"a limit that is none", []string{"ps", "--timeout", "0s"}, 2, []string{"--timeout=0s", "above 0"}},
 		{"the version without vgpud", []string{"version", "--address", absent}, 0, []string{"does not run"}},

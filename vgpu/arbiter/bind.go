@@ -125,11 +125,32 @@ func (g *gpu) fits(req request.Request) string {
 		return fmt.Sprintf("is a %s", g.model)
 	case req.MemoryBytes > 0 && g.ledger+req.MemoryBytes > g.memory:
 		return fmt.Sprintf("%d of %d bytes are reserved, %d more are asked for", g.ledger, g.memory, req.MemoryBytes)
-	case req.MinShare > 0 && g.guaranteed+share(req.MinShare) > ppm:
-		return fmt.Sprintf("%d%% of its time is guaranteed to others, %d%% more is asked for",
-			g.guaranteed*100/ppm, share(req.MinShare)*100/ppm)
 	}
-	return ""
+	return overGuaranteed(g.guaranteed, share(req.MinShare))
+}
+
+// overGuaranteed is why part can not be guaranteed beside what others have,
+// empty if it can.
+func overGuaranteed(others, part int64) string {
+	if part == 0 || others+part <= ppm {
+		return ""
+	}
+	return fmt.Sprintf("%d%% of its time is guaranteed to others, %d%% more is asked for", others*100/ppm, part*100/ppm)
+}
+
+// CanChange is why Changed must not give id the request req now, nil if it may:
+// a guarantee that grows has to be admitted on each GPU to which it is bound.
+func (e *Engine) CanChange(id ID, req request.Request) error {
+	v := e.vgpus[id]
+	if v == nil || share(req.MinShare) <= share(v.req.MinShare) {
+		return nil
+	}
+	for _, g := range v.gpus {
+		if why := overGuaranteed(g.guaranteed-share(v.req.MinShare), share(req.MinShare)); why != "" {
+			return fmt.Errorf("%s: %s", g.uuid, why)
+		}
+	}
+	return nil
 }
 
 func share(part float64) int64 { return int64(part*ppm + 0.5) }

@@ -232,7 +232,7 @@ func (e *Engine) removed(now time.Duration, v *vgpu) {
 }
 
 // changed takes in a live update, which holds from the next decision on. The
-// GPUs stay, and so does their number.
+// GPUs stay, and so does their number. CanChange was asked before.
 func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
 	shares := req.MinShare != v.req.MinShare || req.MaxShare != v.req.MaxShare
 	for _, g := range v.gpus {
@@ -254,6 +254,7 @@ func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
 			g.waiting.count(v, 1)
 		}
 	}
+	v.minimum.floor = -e.quantum(v)
 	e.touch(v)
 }
 

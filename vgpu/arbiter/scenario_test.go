@@ -57,6 +57,11 @@ func TestScenarios(t *testing.T) {
 					if at, err := time.ParseDuration(fields[0]); err == nil {
 						now, fields = at, fields[1:]
 					}
+					if fields[0] == "can-change" {
+						err := e.CanChange(ID(fields[1]), parseEvent(t, d, append([]string{"changed"}, fields[1:]...)).Request)
+						fmt.Fprintf(&out, "%v %s\n    %v\n", now, strings.Join(fields, " "), err)
+						continue
+					}
 					ev := parseEvent(t, d, fields)
 					fmt.Fprintf(&out, "%v %s\n", now, strings.Join(fields, " "))
 					for _, a := range e.Step(now, ev) {

@@ -27,6 +27,8 @@ import (
 
 var _ v1.ControlService = (*Daemon)(nil)
 
+const reasonLost = "its record was lost; what its container asked for is unknown"
+
 var errStopping = fmt.Errorf("vgpud is stopping: %w", errdefs.ErrUnavailable)
 
 // Create makes a vGPU. The same container and instance get what they got
@@ -255,6 +257,92 @@ func (d *Daemon) delete(id string, meant func(*vgpu) bool) error {
 	return nil
 }
 
+// Update changes what a vGPU asked for.
+func (d *Daemon) Update(_ context.Context, r *v1.UpdateRequest) (*v1.UpdateResponse, error) {
+	v, err := d.update(r.GetId(), r.GetAnnotations())
+	if err != nil {
+		d.log.WithField("vgpu", r.GetId()).WithError(err).Warn("vGPU not changed")
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &v1.UpdateResponse{Vgpu: v}, nil
+}
+
+func (d *Daemon) update(id string, changes map[string]string) (*v1.VGPU, error) {
+	if len(changes) == 0 {
+		return nil, fmt.Errorf("annotations: must not be empty: %w", errdefs.ErrInvalidArgument)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out *v1.VGPU
+	done := make(chan error, 1)
+	if err := d.call(func(l *loop) {
+		l.update(id, changes, func(v *vgpu, err error) {
+			if err == nil {
+				out = l.describe(v)
+			}
+			done <- err
+		})
+	}); err != nil {
+		return nil, err
+	}
+	select {
+	case err := <-done:
+		return out, err
+	case <-d.ended: // before the store's answer came back into the loop
+		return nil, errStopping
+	}
+}
+
+// update changes what the vGPU id asked for, once that stands in the store, and
+// then calls fn.
+func (l *loop) update(id string, changes map[string]string, fn func(*vgpu, error)) {
+	v := l.current[id]
+	switch {
+	case v == nil:
+		fn(nil, fmt.Errorf("vGPU %q: %w", id, errdefs.ErrNotFound))
+		return
+	case v.rec.Container == "":
+		fn(nil, fmt.Errorf("%s: %w", reasonLost, errdefs.ErrFailedPrecondition))
+		return
+	}
+	req, err := request.Change(v.rec.Annotations, changes)
+	if err == nil {
+		err = l.canChange(v, req)
+	}
+	if err != nil {
+		fn(nil, err)
+		return
+	}
+	// Every record that is written from now on has it, whatever it is written for.
+	before := v.rec.Annotations
+	v.rec.Annotations = req.Annotations()
+	l.saved(v, func(err error) {
+		if err == nil {
+			err = l.canChange(v, req) // others may have been bound meanwhile
+		}
+		if err != nil {
+			v.rec.Annotations = before
+			l.saved(v, func(error) {})
+			fn(nil, err)
+			return
+		}
+		v.req = req
+		l.event(arbiter.Event{Kind: arbiter.Changed, VGPU: v.key, Request: req})
+		l.log.WithFields(v.fields()).WithField("changes", changes).Info("vGPU changed")
+		fn(v, nil)
+	})
+}
+
+func (l *loop) canChange(v *vgpu, req request.Request) error {
+	if l.recovery != nil && req.MinShare > v.req.MinShare { // what is guaranteed is not known yet
+		return fmt.Errorf("%s; try again: %w", reasonRecovering, errdefs.ErrFailedPrecondition)
+	}
+	if err := l.engine.CanChange(v.key, req); err != nil {
+		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
 // tend does what is due now and again.
 func (d *Daemon) tend(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
@@ -361,7 +449,7 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 	case !v.adopted:
 		out.Reason = reasonRecovering
 	case out.Reason == "" && v.rec.Container == "":
-		out.Reason = "its record was lost; what its container asked for is unknown"
+		out.Reason = reasonLost
 	}
 	return out
 }

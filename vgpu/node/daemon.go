@@ -41,7 +41,7 @@ type Daemon struct {
 	listen net.Listener
 	ended  chan struct{} // the loop has ended
 
-	mu sync.Mutex // one Create, Delete or collection at a time
+	mu sync.Mutex // one Create, Delete, Update or collection at a time
 }
 
 // Build says which vgpud this is.

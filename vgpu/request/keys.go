@@ -16,6 +16,7 @@ type key struct {
 	set     func(r *Request, value string) bool
 	format  func(r *Request) string // "" where the field says nothing
 	copy    func(to, from *Request)
+	live    bool // Change can change it
 }
 
 // keys is the whole vocabulary. It is never written after start-up.
@@ -57,6 +58,7 @@ var keys = map[string]key{
 			return strconv.Itoa(r.Weight)
 		},
 		copy: func(to, from *Request) { to.Weight = from.Weight },
+		live: true,
 	},
 	"min-share": {
 		allowed: "a part of a GPU's time, 0 to 1 or 0% to 100%",
@@ -66,6 +68,7 @@ var keys = map[string]key{
 		},
 		format: func(r *Request) string { return formatShare(r.MinShare) },
 		copy:   func(to, from *Request) { to.MinShare = from.MinShare },
+		live:   true,
 	},
 	"max-share": {
 		allowed: "a part of a GPU's time, above 0, up to 1 or 100%",
@@ -75,6 +78,7 @@ var keys = map[string]key{
 		},
 		format: func(r *Request) string { return formatShare(r.MaxShare) },
 		copy:   func(to, from *Request) { to.MaxShare = from.MaxShare },
+		live:   true,
 	},
 	"priority": {
 		allowed: "low, normal or high",
@@ -94,6 +98,7 @@ var keys = map[string]key{
 			return r.Priority.String()
 		},
 		copy: func(to, from *Request) { to.Priority = from.Priority },
+		live: true,
 	},
 	"quantum": {
 		allowed: "a duration from 1ms to 10s, such as 20ms",
@@ -109,6 +114,7 @@ var keys = map[string]key{
 			return r.Quantum.String()
 		},
 		copy: func(to, from *Request) { to.Quantum = from.Quantum },
+		live: true,
 	},
 	"model": {
 		allowed: "a part of a GPU model's name, 1 to 96 printable characters, such as A100",

@@ -3,6 +3,7 @@
 package request
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -112,6 +113,46 @@ func Parse(annotations map[string]string, container string, defaultCount int) (R
 		return Request{}, &Error{Faults: faults}
 	}
 	return r, nil
+}
+
+// Change reads annotations as Parse does for a container that runs, with
+// changes made to them: an empty value takes a key back to its default. Only
+// live keys can be changed, and each key must be under Prefix.
+//
+// The error, if any, is an *Error with all faults.
+func Change(annotations, changes map[string]string) (Request, error) {
+	var faults []Fault
+	merged := maps.Clone(annotations)
+	if merged == nil {
+		merged = map[string]string{}
+	}
+	for full, value := range changes {
+		name, ours := strings.CutPrefix(full, Prefix)
+		switch {
+		case !ours || !keys[name].live:
+			faults = append(faults, Fault{full, value, "can not be changed while the container runs; what can is " +
+				Prefix + strings.Join(live(), ", "+Prefix)})
+		case value == "":
+			delete(merged, full)
+		default:
+			merged[full] = value
+		}
+	}
+	r, err := Parse(merged, "", 0)
+	var wrong *Error
+	if errors.As(err, &wrong) {
+		faults = append(faults, wrong.Faults...)
+	}
+	if len(faults) > 0 {
+		slices.SortStableFunc(faults, func(a, b Fault) int { return strings.Compare(a.Key, b.Key) })
+		return Request{}, &Error{Faults: faults}
+	}
+	return r, nil
+}
+
+// live is the keys that Change can change, sorted.
+func live() []string {
+	return slices.DeleteFunc(Keys(), func(name string) bool { return !keys[name].live })
 }
 
 // draft is a request in the making, with the key that set each field.

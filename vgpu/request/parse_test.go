@@ -250,3 +250,25 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestChange(t *testing.T) {
+	had := map[string]string{Prefix + "gpus": "2", Prefix + "memory": "1Gi", Prefix + "weight": "7", Prefix + "max-share": "0.5"}
+	got, err := Change(had, map[string]string{Prefix + "weight": "", Prefix + "min-share": "10%", Prefix + "quantum": ""})
+	if want := (Request{Count: 2, MemoryBytes: 1 << 30, MinShare: 0.1, MaxShare: 0.5}); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if len(had) != 4 || had[Prefix+"weight"] != "7" {
+		t.Errorf("what it had became %v", had)
+	}
+	for _, name := range Keys() {
+		want := name == "weight" || name == "min-share" || name == "max-share" || name == "priority" || name == "quantum"
+		if _, err := Change(had, map[string]string{Prefix + name: ""}); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err = Change(had, map[string]string{"weight": "1", Prefix + "nonsense": "1", Prefix + "a.weight": "1", Prefix + "min-share": "0.6"})
+	var wrong *Error
+	if !errors.As(err, &wrong) || len(wrong.Faults) != 4 {
+		t.Errorf("%v", err)
+	}
+}

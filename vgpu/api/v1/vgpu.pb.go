@@ -305,6 +305,102 @@ func (*DeleteResponse) Descriptor() ([]byte, []int) {
 	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{4}
 }
 
+type UpdateRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`                                                                                             // of the vGPU
+	Annotations   map[string]string      `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // to set, with the project's prefix; an empty value takes the key back to its default
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateRequest) Reset() {
+	*x = UpdateRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateRequest) ProtoMessage() {}
+
+func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
+func (*UpdateRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *UpdateRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UpdateRequest) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+type UpdateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vgpu          *VGPU                  `protobuf:"bytes,1,opt,name=vgpu,proto3" json:"vgpu,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateResponse) Reset() {
+	*x = UpdateResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateResponse) ProtoMessage() {}
+
+func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
+func (*UpdateResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *UpdateResponse) GetVgpu() *VGPU {
+	if x != nil {
+		return x.Vgpu
+	}
+	return nil
+}
+
 // Edits are what a container's config.json needs to use its vGPU. The driver
 // libraries in them are already taken over.
 type Edits struct {
@@ -318,7 +414,7 @@ type Edits struct {
 
 func (x *Edits) Reset() {
 	*x = Edits{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[5]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -330,7 +426,7 @@ func (x *Edits) String() string {
 func (*Edits) ProtoMessage() {}
 
 func (x *Edits) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[5]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -343,7 +439,7 @@ func (x *Edits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edits.ProtoReflect.Descriptor instead.
 func (*Edits) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{5}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Edits) GetMounts() []*Mount {
@@ -379,7 +475,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[6]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -391,7 +487,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[6]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -404,7 +500,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{6}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Mount) GetSource() string {
@@ -451,7 +547,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[7]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -463,7 +559,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[7]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -476,7 +572,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{7}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Device) GetPath() string {
@@ -543,7 +639,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[8]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -555,7 +651,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[8]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -568,7 +664,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{8}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{10}
 }
 
 type ListResponse struct {
@@ -580,7 +676,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[9]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -592,7 +688,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[9]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -605,7 +701,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{9}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListResponse) GetVgpus() []*VGPU {
@@ -640,7 +736,7 @@ type VGPU struct {
 
 func (x *VGPU) Reset() {
 	*x = VGPU{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +748,7 @@ func (x *VGPU) String() string {
 func (*VGPU) ProtoMessage() {}
 
 func (x *VGPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +761,7 @@ func (x *VGPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VGPU.ProtoReflect.Descriptor instead.
 func (*VGPU) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{10}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *VGPU) GetId() string {
@@ -795,7 +891,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -807,7 +903,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -820,7 +916,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{11}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Usage) GetHeld() *durationpb.Duration {
@@ -873,7 +969,7 @@ type ListGPUsRequest struct {
 
 func (x *ListGPUsRequest) Reset() {
 	*x = ListGPUsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -885,7 +981,7 @@ func (x *ListGPUsRequest) String() string {
 func (*ListGPUsRequest) ProtoMessage() {}
 
 func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -898,7 +994,7 @@ func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsRequest.ProtoReflect.Descriptor instead.
 func (*ListGPUsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{12}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{14}
 }
 
 type ListGPUsResponse struct {
@@ -910,7 +1006,7 @@ type ListGPUsResponse struct {
 
 func (x *ListGPUsResponse) Reset() {
 	*x = ListGPUsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1018,7 @@ func (x *ListGPUsResponse) String() string {
 func (*ListGPUsResponse) ProtoMessage() {}
 
 func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1031,7 @@ func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsResponse.ProtoReflect.Descriptor instead.
 func (*ListGPUsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{13}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListGPUsResponse) GetGpus() []*GPU {
@@ -965,7 +1061,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1073,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1086,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{14}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1089,7 +1185,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1101,7 +1197,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1114,7 +1210,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{15}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Latency) GetCount() uint64 {
@@ -1153,7 +1249,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1261,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1274,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{18}
 }
 
 type InfoResponse struct {
@@ -1195,7 +1291,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1303,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1316,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *InfoResponse) GetVersion() string {
@@ -1291,7 +1387,15 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\rDeleteRequest\x120\n" +
 	"\tcontainer\x18\x01 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\"\x10\n" +
-	"\x0eDeleteResponse\"l\n" +
+	"\x0eDeleteResponse\"\xaa\x01\n" +
+	"\rUpdateRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12I\n" +
+	"\vannotations\x18\x02 \x03(\v2'.vgpu.v1.UpdateRequest.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"3\n" +
+	"\x0eUpdateResponse\x12!\n" +
+	"\x04vgpu\x18\x01 \x01(\v2\r.vgpu.v1.VGPUR\x04vgpu\"l\n" +
 	"\x05Edits\x12&\n" +
 	"\x06mounts\x18\x01 \x03(\v2\x0e.vgpu.v1.MountR\x06mounts\x12)\n" +
 	"\adevices\x18\x02 \x03(\v2\x0f.vgpu.v1.DeviceR\adevices\x12\x10\n" +
@@ -1368,10 +1472,11 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12%\n" +
 	"\x0edriver_version\x18\x04 \x01(\tR\rdriverVersion\x12\x1a\n" +
 	"\bprotocol\x18\x05 \x01(\rR\bprotocol\x124\n" +
-	"\astarted\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\astarted2\xaa\x02\n" +
+	"\astarted\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\astarted2\xe5\x02\n" +
 	"\aControl\x129\n" +
 	"\x06Create\x12\x16.vgpu.v1.CreateRequest\x1a\x17.vgpu.v1.CreateResponse\x129\n" +
-	"\x06Delete\x12\x16.vgpu.v1.DeleteRequest\x1a\x17.vgpu.v1.DeleteResponse\x123\n" +
+	"\x06Delete\x12\x16.vgpu.v1.DeleteRequest\x1a\x17.vgpu.v1.DeleteResponse\x129\n" +
+	"\x06Update\x12\x16.vgpu.v1.UpdateRequest\x1a\x17.vgpu.v1.UpdateResponse\x123\n" +
 	"\x04List\x12\x14.vgpu.v1.ListRequest\x1a\x15.vgpu.v1.ListResponse\x12?\n" +
 	"\bListGPUs\x12\x18.vgpu.v1.ListGPUsRequest\x1a\x19.vgpu.v1.ListGPUsResponse\x123\n" +
 	"\x04Info\x12\x14.vgpu.v1.InfoRequest\x1a\x15.vgpu.v1.InfoResponseB*Z(github.com/vgpu-shim/vgpu/vgpu/api/v1;v1b\x06proto3"
@@ -1388,66 +1493,73 @@ func file_vgpu_api_v1_vgpu_proto_rawDescGZIP() []byte {
 	return file_vgpu_api_v1_vgpu_proto_rawDescData
 }
 
-var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Container)(nil),             // 0: vgpu.v1.Container
 	(*CreateRequest)(nil),         // 1: vgpu.v1.CreateRequest
 	(*CreateResponse)(nil),        // 2: vgpu.v1.CreateResponse
 	(*DeleteRequest)(nil),         // 3: vgpu.v1.DeleteRequest
 	(*DeleteResponse)(nil),        // 4: vgpu.v1.DeleteResponse
-	(*Edits)(nil),                 // 5: vgpu.v1.Edits
-	(*Mount)(nil),                 // 6: vgpu.v1.Mount
-	(*Device)(nil),                // 7: vgpu.v1.Device
-	(*ListRequest)(nil),           // 8: vgpu.v1.ListRequest
-	(*ListResponse)(nil),          // 9: vgpu.v1.ListResponse
-	(*VGPU)(nil),                  // 10: vgpu.v1.VGPU
-	(*Usage)(nil),                 // 11: vgpu.v1.Usage
-	(*ListGPUsRequest)(nil),       // 12: vgpu.v1.ListGPUsRequest
-	(*ListGPUsResponse)(nil),      // 13: vgpu.v1.ListGPUsResponse
-	(*GPU)(nil),                   // 14: vgpu.v1.GPU
-	(*Latency)(nil),               // 15: vgpu.v1.Latency
-	(*InfoRequest)(nil),           // 16: vgpu.v1.InfoRequest
-	(*InfoResponse)(nil),          // 17: vgpu.v1.InfoResponse
-	nil,                           // 18: vgpu.v1.CreateRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*UpdateRequest)(nil),         // 5: vgpu.v1.UpdateRequest
+	(*UpdateResponse)(nil),        // 6: vgpu.v1.UpdateResponse
+	(*Edits)(nil),                 // 7: vgpu.v1.Edits
+	(*Mount)(nil),                 // 8: vgpu.v1.Mount
+	(*Device)(nil),                // 9: vgpu.v1.Device
+	(*ListRequest)(nil),           // 10: vgpu.v1.ListRequest
+	(*ListResponse)(nil),          // 11: vgpu.v1.ListResponse
+	(*VGPU)(nil),                  // 12: vgpu.v1.VGPU
+	(*Usage)(nil),                 // 13: vgpu.v1.Usage
+	(*ListGPUsRequest)(nil),       // 14: vgpu.v1.ListGPUsRequest
+	(*ListGPUsResponse)(nil),      // 15: vgpu.v1.ListGPUsResponse
+	(*GPU)(nil),                   // 16: vgpu.v1.GPU
+	(*Latency)(nil),               // 17: vgpu.v1.Latency
+	(*InfoRequest)(nil),           // 18: vgpu.v1.InfoRequest
+	(*InfoResponse)(nil),          // 19: vgpu.v1.InfoResponse
+	nil,                           // 20: vgpu.v1.CreateRequest.AnnotationsEntry
+	nil,                           // 21: vgpu.v1.UpdateRequest.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
 }
 var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	0,  // 0: vgpu.v1.CreateRequest.container:type_name -> vgpu.v1.Container
-	18, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
-	5,  // 2: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
+	20, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
+	7,  // 2: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
 	0,  // 3: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
-	6,  // 4: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
-	7,  // 5: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
-	10, // 6: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
-	0,  // 7: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
-	19, // 8: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
-	11, // 9: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
-	20, // 10: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
-	19, // 11: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	19, // 12: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	14, // 13: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	19, // 14: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
-	15, // 15: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
-	19, // 16: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	19, // 17: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	19, // 18: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
-	20, // 19: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
-	1,  // 20: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	3,  // 21: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	8,  // 22: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	12, // 23: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	16, // 24: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	2,  // 25: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	4,  // 26: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	9,  // 27: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	13, // 28: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	17, // 29: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	25, // [25:30] is the sub-list for method output_type
-	20, // [20:25] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	21, // 4: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
+	12, // 5: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
+	8,  // 6: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
+	9,  // 7: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
+	12, // 8: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
+	0,  // 9: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
+	22, // 10: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
+	13, // 11: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
+	23, // 12: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
+	22, // 13: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	22, // 14: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	16, // 15: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	22, // 16: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	17, // 17: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
+	22, // 18: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	22, // 19: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	22, // 20: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	23, // 21: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	1,  // 22: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	3,  // 23: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	5,  // 24: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	10, // 25: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	14, // 26: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	18, // 27: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	2,  // 28: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	4,  // 29: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	6,  // 30: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	11, // 31: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	15, // 32: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	19, // 33: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	28, // [28:34] is the sub-list for method output_type
+	22, // [22:28] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
@@ -1461,7 +1573,7 @@ func file_vgpu_api_v1_vgpu_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vgpu_api_v1_vgpu_proto_rawDesc), len(file_vgpu_api_v1_vgpu_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -10,6 +10,7 @@ import (
 type ControlService interface {
 	Create(context.Context, *CreateRequest) (*CreateResponse, error)
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
+	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	ListGPUs(context.Context, *ListGPUsRequest) (*ListGPUsResponse, error)
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
@@ -31,6 +32,13 @@ func RegisterControlService(srv *ttrpc.Server, svc ControlService) {
 					return nil, err
 				}
 				return svc.Delete(ctx, &req)
+			},
+			"Update": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req UpdateRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Update(ctx, &req)
 			},
 			"List": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req ListRequest
@@ -78,6 +86,14 @@ func (c *controlClient) Create(ctx context.Context, req *CreateRequest) (*Create
 func (c *controlClient) Delete(ctx context.Context, req *DeleteRequest) (*DeleteResponse, error) {
 	var resp DeleteResponse
 	if err := c.client.Call(ctx, "vgpu.v1.Control", "Delete", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) Update(ctx context.Context, req *UpdateRequest) (*UpdateResponse, error) {
+	var resp UpdateResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "Update", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil
