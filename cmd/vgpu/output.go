@@ -26,6 +26,8 @@ type vgpuJSON struct {
 	Count        uint32        `json:"count"`
 	MemoryBytes  uint64        `json:"memory_bytes"`
 	Weight       uint32        `json:"weight"`
+	MinShare     float64       `json:"min_share"`
+	MaxShare     float64       `json:"max_share"`
 	Priority     string        `json:"priority"`
 	QuantumNS    int64         `json:"quantum_ns"`
 	Clients      uint32        `json:"clients"`
@@ -100,7 +102,7 @@ func vgpusJSON(r *v1.ListResponse) any {
 			ID:        v.GetId(),
 			Container: containerJSON{Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), ID: c.GetId()},
 			State:     v.GetState(), GPUs: append([]string{}, v.GetGpus()...), Count: v.GetCount(),
-			MemoryBytes: v.GetMemoryBytes(), Weight: v.GetWeight(), Priority: v.GetPriority(),
+			MemoryBytes: v.GetMemoryBytes(), Weight: v.GetWeight(), MinShare: v.GetMinShare(), MaxShare: v.GetMaxShare(), Priority: v.GetPriority(),
 			QuantumNS: ns(v.GetQuantum()), Clients: v.GetClients(),
 			Usage: usageJSON{
 				HeldNS: ns(u.GetHeld()), WaitedNS: ns(u.GetWaited()), Turns: u.GetTurns(),

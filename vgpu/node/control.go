@@ -422,6 +422,7 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 		Container: &v1.Container{Containerd: v.rec.Containerd, Namespace: v.rec.Namespace, Id: v.rec.Container},
 		State:     s.State.String(), Count: uint32(v.req.Count), MemoryBytes: v.req.MemoryBytes,
 		Weight: uint32(cmp.Or(v.req.Weight, request.DefaultWeight)), Priority: v.req.Priority.String(),
+		MinShare: v.req.MinShare, MaxShare: v.req.MaxShare,
 		Quantum: durationpb.New(v.req.Quantum), Usage: u,
 		Created: timestamppb.New(v.rec.Created), Reason: s.Reason,
 		Rubbish: v.rubbish,

@@ -730,6 +730,8 @@ type VGPU struct {
 	Rubbish       uint64                 `protobuf:"varint,14,opt,name=rubbish,proto3" json:"rubbish,omitempty"`                               // connections closed because of what came over them
 	Ungated       uint64                 `protobuf:"varint,15,opt,name=ungated,proto3" json:"ungated,omitempty"`                               // look-ups of functions that submit work and could not be gated, as its processes say
 	UnknownNames  uint64                 `protobuf:"varint,16,opt,name=unknown_names,json=unknownNames,proto3" json:"unknown_names,omitempty"` // names asked of the driver that its processes' library does not know
+	MinShare      float64                `protobuf:"fixed64,17,opt,name=min_share,json=minShare,proto3" json:"min_share,omitempty"`            // guaranteed part of each GPU's time, 0 to 1; 0: none
+	MaxShare      float64                `protobuf:"fixed64,18,opt,name=max_share,json=maxShare,proto3" json:"max_share,omitempty"`            // cap on it; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -872,6 +874,20 @@ func (x *VGPU) GetUngated() uint64 {
 func (x *VGPU) GetUnknownNames() uint64 {
 	if x != nil {
 		return x.UnknownNames
+	}
+	return 0
+}
+
+func (x *VGPU) GetMinShare() float64 {
+	if x != nil {
+		return x.MinShare
+	}
+	return 0
+}
+
+func (x *VGPU) GetMaxShare() float64 {
+	if x != nil {
+		return x.MaxShare
 	}
 	return 0
 }
@@ -1416,7 +1432,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\vpermissions\x18\b \x01(\tR\vpermissions\"\r\n" +
 	"\vListRequest\"3\n" +
 	"\fListResponse\x12#\n" +
-	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\"\xfb\x03\n" +
+	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\"\xb5\x04\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -1434,7 +1450,9 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x06reason\x18\r \x01(\tR\x06reason\x12\x18\n" +
 	"\arubbish\x18\x0e \x01(\x04R\arubbish\x12\x18\n" +
 	"\aungated\x18\x0f \x01(\x04R\aungated\x12#\n" +
-	"\runknown_names\x18\x10 \x01(\x04R\funknownNames\"\xd5\x01\n" +
+	"\runknown_names\x18\x10 \x01(\x04R\funknownNames\x12\x1b\n" +
+	"\tmin_share\x18\x11 \x01(\x01R\bminShare\x12\x1b\n" +
+	"\tmax_share\x18\x12 \x01(\x01R\bmaxShare\"\xd5\x01\n" +
 	"\x05Usage\x12-\n" +
 	"\x04held\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04held\x121\n" +
 	"\x06waited\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x12\x14\n" +
