@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# fuzz.sh TIME: runs every Go fuzz target for TIME, one after another, since the
-# go command takes one target at once. A failing input is kept by go itself
-# under testdata/fuzz beside the test.
+# fuzz.sh TIME: runs every Go fuzz target for TIME (100000x for so many inputs,
+# or 10s), one after another, since the go command takes one target at once. A
+# failing input is kept by go itself under testdata/fuzz beside the test.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 time=${1:?usage: fuzz.sh TIME}
@@ -13,7 +13,7 @@ while IFS=: read -r file line; do
 	target=${line#func } target=${target%%(*}
 	package=./$(dirname "$file")
 	echo "==> $package $target, $time"
-	if go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" "$package"; then
+	if go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x "$package"; then
 		passed=$((passed + 1))
 	else
 		failed+=("$package $target")
