@@ -47,6 +47,20 @@ func TestStressSeesViolationsWithoutTheGate(t *testing.T) {
 	}
 }
 
+// A thread of ours with a small stack could not be created in such a program.
+func TestGateStartsInAProgramWithLargeStaticTLS(t *testing.T) {
+	bin := buildStress(t, "-DLARGE_TLS")
+	n := newNode(t, settings{})
+	n.create("large")
+	witness := filepath.Join(t.TempDir(), "witness")
+	if err := os.WriteFile(witness, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(bin, n.created["large"], witness, "0", "1", "10").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 type stressRun struct {
 	cmd *exec.Cmd
 	out *os.File

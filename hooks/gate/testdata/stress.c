@@ -26,6 +26,11 @@ struct witness {
 	_Alignas(64) uint64_t in_flight[TENANTS];
 };
 
+#ifdef LARGE_TLS
+/* glibc takes it out of each thread's stack. */
+static _Thread_local volatile char large[4 << 20];
+#endif
+
 static struct witness *witness;
 static int tenant;
 static long submissions;
@@ -94,6 +99,9 @@ int main(int argc, char **argv)
 
 	if (argc != 6)
 		return 2;
+#ifdef LARGE_TLS
+	large[0] = argv[0][0];
+#endif
 	fd = open(argv[2], O_RDWR);
 	witness = mmap(NULL, sizeof(*witness), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	tenant = atoi(argv[3]) % TENANTS;
