@@ -7,6 +7,10 @@ import "time"
 // ppm is one whole share.
 const ppm = 1_000_000
 
+// maxDebt bounds how far a bucket can be in debt. With a window of an hour, the
+// longest that can be configured, its products stay below 2^63.
+const maxDebt = time.Hour
+
 // bucket holds time that flows in at a steady rate and is taken out as it is
 // used. Whole numbers only, so that every machine computes the same.
 type bucket struct {

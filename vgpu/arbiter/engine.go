@@ -3,7 +3,6 @@
 package arbiter
 
 import (
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -206,8 +205,8 @@ func (e *Engine) setShares(now time.Duration, v *vgpu) {
 	// A turn that began on the last crumb of the guarantee may put v a quantum
 	// ahead; what it gets beyond that by its weight is not held against it.
 	v.minimum.set(now, share(v.req.MinShare), -e.quantum(v), e.cfg.Window)
-	// What exceeds a cap is a debt, however large: the cap holds in the long run.
-	v.maximum.set(now, share(v.req.MaxShare), math.MinInt64/4, e.cfg.Window)
+	// What exceeds a cap is a debt, so that the cap holds in the long run.
+	v.maximum.set(now, share(v.req.MaxShare), -maxDebt, e.cfg.Window)
 }
 
 func (e *Engine) quantum(v *vgpu) time.Duration {

@@ -4,6 +4,7 @@ package arbiter
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -20,72 +21,78 @@ import (
 // and what follows it is what the engine answered. TIME, once said, stays until
 // the next. Rewrite the answers with: go test ./vgpu/arbiter -rewrite
 func TestScenarios(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		var e *Engine
-		var now time.Duration
-		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			switch d.Cmd {
-			case "engine":
-				var cfg Config
-				for _, a := range d.CmdArgs {
-					switch a.Key {
-					case "quantum":
-						cfg.Quantum = parseDuration(t, d, a.Vals[0])
-					case "drain":
-						cfg.DrainDeadline = parseDuration(t, d, a.Vals[0])
-					case "min-turn":
-						cfg.MinTurn = parseDuration(t, d, a.Vals[0])
-					case "ageing":
-						cfg.Ageing = parseDuration(t, d, a.Vals[0])
-					case "window":
-						cfg.Window = parseDuration(t, d, a.Vals[0])
-					case "binding":
-						var err error
-						if cfg.Binding, err = ParseBinding(a.Vals[0]); err != nil {
-							d.Fatalf(t, "%v", err)
+	files, err := filepath.Glob("testdata/*.txt") // not what rapid keeps below it
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			var e *Engine
+			var now time.Duration
+			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+				switch d.Cmd {
+				case "engine":
+					var cfg Config
+					for _, a := range d.CmdArgs {
+						switch a.Key {
+						case "quantum":
+							cfg.Quantum = parseDuration(t, d, a.Vals[0])
+						case "drain":
+							cfg.DrainDeadline = parseDuration(t, d, a.Vals[0])
+						case "min-turn":
+							cfg.MinTurn = parseDuration(t, d, a.Vals[0])
+						case "ageing":
+							cfg.Ageing = parseDuration(t, d, a.Vals[0])
+						case "window":
+							cfg.Window = parseDuration(t, d, a.Vals[0])
+						case "binding":
+							var err error
+							if cfg.Binding, err = ParseBinding(a.Vals[0]); err != nil {
+								d.Fatalf(t, "%v", err)
+							}
+						default:
+							d.Fatalf(t, "unknown argument %s", a.Key)
 						}
-					default:
-						d.Fatalf(t, "unknown argument %s", a.Key)
 					}
+					e, now = New(cfg), 0
+					return ""
+				case "events":
+					var out strings.Builder
+					for line := range strings.Lines(d.Input) {
+						fields := strings.Fields(line)
+						if at, err := time.ParseDuration(fields[0]); err == nil {
+							now, fields = at, fields[1:]
+						}
+						if fields[0] == "can-change" {
+							err := e.CanChange(ID(fields[1]), parseEvent(t, d, append([]string{"changed"}, fields[1:]...)).Request)
+							fmt.Fprintf(&out, "%v %s\n    %v\n", now, strings.Join(fields, " "), err)
+							continue
+						}
+						ev := parseEvent(t, d, fields)
+						fmt.Fprintf(&out, "%v %s\n", now, strings.Join(fields, " "))
+						for _, a := range e.Step(now, ev) {
+							fmt.Fprintf(&out, "    %s\n", a.describe())
+						}
+					}
+					return out.String()
+				case "status":
+					var out strings.Builder
+					for _, id := range e.IDs() {
+						s, _ := e.VGPU(id)
+						fmt.Fprintf(&out, "%s %s gpus=%v held=%v waited=%v turns=%d drains=%d overruns=%d %s\n",
+							id, s.State, s.GPUs, s.Usage.Held, s.Usage.Waited, s.Usage.Turns, s.Usage.Drains, s.Usage.Overruns, s.Reason)
+					}
+					for _, g := range e.GPUs() {
+						fmt.Fprintf(&out, "%s holder=%q bound=%d pending=%d ledger=%d held=%v %s\n",
+							g.UUID, g.Holder, g.Bound, g.Pending, g.Ledger, g.Usage.Held, g.Down)
+					}
+					return out.String()
 				}
-				e, now = New(cfg), 0
+				d.Fatalf(t, "unknown command %s", d.Cmd)
 				return ""
-			case "events":
-				var out strings.Builder
-				for line := range strings.Lines(d.Input) {
-					fields := strings.Fields(line)
-					if at, err := time.ParseDuration(fields[0]); err == nil {
-						now, fields = at, fields[1:]
-					}
-					if fields[0] == "can-change" {
-						err := e.CanChange(ID(fields[1]), parseEvent(t, d, append([]string{"changed"}, fields[1:]...)).Request)
-						fmt.Fprintf(&out, "%v %s\n    %v\n", now, strings.Join(fields, " "), err)
-						continue
-					}
-					ev := parseEvent(t, d, fields)
-					fmt.Fprintf(&out, "%v %s\n", now, strings.Join(fields, " "))
-					for _, a := range e.Step(now, ev) {
-						fmt.Fprintf(&out, "    %s\n", a.describe())
-					}
-				}
-				return out.String()
-			case "status":
-				var out strings.Builder
-				for _, id := range e.IDs() {
-					s, _ := e.VGPU(id)
-					fmt.Fprintf(&out, "%s %s gpus=%v held=%v waited=%v turns=%d drains=%d overruns=%d %s\n",
-						id, s.State, s.GPUs, s.Usage.Held, s.Usage.Waited, s.Usage.Turns, s.Usage.Drains, s.Usage.Overruns, s.Reason)
-				}
-				for _, g := range e.GPUs() {
-					fmt.Fprintf(&out, "%s holder=%q bound=%d pending=%d ledger=%d held=%v %s\n",
-						g.UUID, g.Holder, g.Bound, g.Pending, g.Ledger, g.Usage.Held, g.Down)
-				}
-				return out.String()
-			}
-			d.Fatalf(t, "unknown command %s", d.Cmd)
-			return ""
+			})
 		})
-	})
+	}
 }
 
 func parseDuration(t *testing.T, d *datadriven.TestData, s string) time.Duration {

@@ -94,6 +94,23 @@ func shares(t *testing.T, cfg Config, loads []load, long time.Duration) []float6
 	return got
 }
 
+// A turn that overran for hours: the product of its debt overflowed, and the
+// debt was forgiven.
+func TestCapRemembersADebtOfHours(t *testing.T) {
+	e := New(Config{Window: time.Hour})
+	e.Step(0, Event{Kind: GPUUp, GPU: "g"})
+	e.Step(0, Event{Kind: Added, VGPU: "a", Request: request.Request{Count: 1, MaxShare: .000001}})
+	e.Step(0, Event{Kind: Bind, VGPU: "a"})
+	e.Step(0, Event{Kind: Pending, VGPU: "a"})
+	now := 100 * time.Hour
+	e.Step(time.Minute, Event{Kind: Deadline, VGPU: "a"})
+	for _, a := range e.Step(now, Event{Kind: Drained, VGPU: "a", LastWork: now, Waiting: true}) {
+		if a.Kind == Grant {
+			t.Error("granted again at once, after 100 hours with a cap of a millionth")
+		}
+	}
+}
+
 func TestShares(t *testing.T) {
 	const ms = time.Millisecond
 	r := func(f func(*request.Request)) request.Request {
