@@ -27,13 +27,14 @@ func (s State) String() string {
 
 // Usage is the account of a vGPU or of a GPU over all its turns.
 type Usage struct {
-	Held, Waited            time.Duration
+	Held, Waited, Lingered  time.Duration
 	Turns, Drains, Overruns uint64
 }
 
 func (u *Usage) add(t Turn) {
 	u.Held += t.Held
 	u.Waited += t.Waited
+	u.Lingered += t.Lingered
 	u.Turns++
 	if t.Drained {
 		u.Drains++
@@ -46,6 +47,7 @@ type Status struct {
 	GPUs   []UUID        // not to be changed
 	Since  time.Duration // Waiting: pending since; Holding, Draining, Overrunning: granted
 	Reason string        // why it can not be bound
+	Policy Preset        // that is in force for it
 	Usage  Usage         // of the turns that ended
 }
 
@@ -69,6 +71,8 @@ func (e *Engine) VGPU(id ID) (Status, bool) {
 type GPUStatus struct {
 	UUID    UUID
 	Down    string // why it takes no grants, if so
+	Cordon  string // why it takes no binds, if so
+	Policy  Policy // its own; zero: the node's
 	Holder  ID     // empty: nobody
 	Drains  bool   // the holder was revoked
 	Bound   int    // vGPUs that live here

@@ -21,11 +21,14 @@ type Kind uint8
 const (
 	_ Kind = iota
 
-	Added   // VGPU, Request: a container was created
+	// Added: a container was created. VGPU, Request; Gang, if it is in one, is
+	// unique for the namespace; Usage is what it had before a restart.
+	Added
 	Removed // VGPU: it is gone, and so is what it had in flight
 	Changed // VGPU, Request: a live update
-	// Bind asks for the GPUs of VGPU. Answered by Bound or Unbindable, at once;
-	// a vGPU that is bound already gets the same GPUs again.
+	// Bind asks for the GPUs of VGPU. Answered by Bound, at once or when there
+	// are some, or by Unbindable if the request says so; a vGPU that is bound
+	// already gets the same GPUs again.
 	Bind
 	Unused // VGPU: no living process of it uses CUDA; it may be bound anew
 
@@ -37,11 +40,16 @@ const (
 	Complete
 	// Drained: as Complete, after a Revoke.
 	Drained
-	// Deadline: the time that VGPU's last Arm named has come.
+	// Deadline: the time that VGPU's last Arm named has come. If it drains:
+	// Waiting says whether a thread of it stands at the gate, Progress whether
+	// work of it was seen to complete since the last Revoke or Deadline.
 	Deadline
 
-	GPUUp   // GPU, Model, MemoryBytes: a GPU can be granted
-	GPUDown // GPU, Reason: it takes no new grant and no new bind
+	GPUUp     // GPU, Model, MemoryBytes: a GPU can be granted; Usage: what it had before a restart
+	GPUDown   // GPU, Reason: it takes no new grant and no new bind
+	Cordon    // GPU, Reason: it takes no new bind; those that live there stay; empty: it does again
+	GPUMemory // GPU, MemoryBytes: what is free there, as the driver says; others use it too
+	SetPolicy // GPU, or empty for the node; Policy
 	// Adopted: after a restart VGPU was found bound to GPUs; Holding them, and
 	// Draining, if so. Comes after its Added and before anything else about it.
 	Adopted
@@ -54,12 +62,15 @@ const (
 	Bound      // VGPU, GPUs
 	Unbindable // VGPU, Reason
 	Grant      // VGPU: open its gates
-	Take       // VGPU: somebody waits; take its words as soon as all are idle
+	Take       // VGPU, Linger: somebody waits; take its words once all were idle for so long
 	Keep       // VGPU: nobody waits any more
 	Revoke     // VGPU: close its gates, and report Drained when nothing is in flight
-	Arm        // VGPU, At: report Deadline then; a later Arm replaces it, At 0 disarms
-	Overrun    // VGPU: its drain is late; others are granted beside what it left running
-	Account    // VGPU, Turn: a turn ended
+	// Resume: the drain of VGPU depends on work that stands at its gate. Open
+	// again what was revoked; a Revoke follows.
+	Resume
+	Arm     // VGPU, At: report Deadline then; a later Arm replaces it, At 0 disarms
+	Overrun // VGPU: its drain is late; others are granted beside what it left running
+	Account // VGPU, Turn: a turn ended
 )
 
 // Event is what happened. It is a plain value so that the hot path allocates
@@ -71,7 +82,14 @@ type Event struct {
 
 	LastWork time.Duration // Complete, Drained: when the last work of the turn was complete; 0: none was seen
 	Idle     time.Duration // Complete, Drained: idle gaps inside the turn
-	Waiting  bool          // Complete, Drained, Adopted
+	Lingered time.Duration // Complete, Drained: of the idle time, what passed while somebody waited
+	Gaps     *Gaps         // Complete, Drained: the idle gaps inside the turn; may be nil
+	Waiting  bool          // Complete, Drained, Adopted, Deadline
+	Progress bool          // Deadline
+
+	Gang   string // Added
+	Usage  Usage  // Added, GPUUp
+	Policy Policy // SetPolicy
 
 	GPU         UUID
 	GPUs        []UUID // Adopted
@@ -88,6 +106,7 @@ type Action struct {
 	VGPU   ID
 	GPUs   []UUID // Bound; owned by the engine, not to be changed
 	At     time.Duration
+	Linger time.Duration // Take
 	Reason string
 	Turn   Turn
 }
@@ -98,6 +117,8 @@ type Turn struct {
 	Ended   time.Duration // the last completion, or the release where none was seen
 	Held    time.Duration // Ended - Granted without the idle gaps
 	Waited  time.Duration // from pending to grant
-	Drained bool          // ended by a Revoke
-	Overrun bool          // and late
+	// Lingered is how long its GPUs were kept idle for it while somebody waited.
+	Lingered time.Duration
+	Drained  bool // ended by a Revoke
+	Overrun  bool // and late
 }
