@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
@@ -40,29 +41,92 @@ func ParseBinding(name string) (Binding, error) {
 	return 0, fmt.Errorf("unknown binding %q, known are %s", name, strings.Join(bindings[:], ", "))
 }
 
-// bind chooses the GPUs of v.
-func (e *Engine) bind(v *vgpu) {
-	if v.state != Unbound {
+// bind chooses the GPUs of v. If there are none for it, it waits for some,
+// unless it does not want to or can not: whoever binds at Create has no time.
+func (e *Engine) bind(now time.Duration, v *vgpu) {
+	switch {
+	case len(v.gpus) > 0:
 		e.do(Action{Kind: Bound, VGPU: v.id, GPUs: v.uuids})
-		return
+	case v.binding:
+		e.do(Action{Kind: BindWaits, VGPU: v.id, Reason: v.reason})
+	case e.tryBind(now, v):
+	case v.req.WhenFull == request.Fail || v.req.Bind == request.BindEarly:
+		e.do(Action{Kind: Unbindable, VGPU: v.id, Reason: v.reason})
+	default:
+		v.binding = true
+		e.unbound = append(e.unbound, v)
+		e.do(Action{Kind: BindWaits, VGPU: v.id, Reason: v.reason})
 	}
+}
+
+// bindWaiting tries again for those that wait, in the order in which they asked.
+// One that still does not fit does not hold up the next.
+func (e *Engine) bindWaiting(now time.Duration) {
+	e.room = false
+	waiting := e.unbound
+	e.unbound = e.unbound[:0]
+	for _, v := range waiting {
+		before := v.reason
+		switch {
+		case e.tryBind(now, v):
+			v.binding = false
+			continue
+		case v.req.WhenFull == request.Fail: // since a live update
+			v.binding = false
+			e.do(Action{Kind: Unbindable, VGPU: v.id, Reason: v.reason})
+			continue
+		}
+		e.unbound = append(e.unbound, v)
+		if v.reason != before {
+			e.do(Action{Kind: BindWaits, VGPU: v.id, Reason: v.reason})
+		}
+	}
+}
+
+func (e *Engine) tryBind(now time.Duration, v *vgpu) bool {
 	var fit []*gpu
 	for _, g := range e.order {
-		if g.fits(v.req) == "" {
+		if e.fits(g, v) == "" {
 			fit = append(fit, g)
 		}
 	}
 	if len(fit) < v.req.Count {
-		v.reason = e.whyUnbindable(v.req, len(fit))
-		e.do(Action{Kind: Unbindable, VGPU: v.id, Reason: v.reason})
-		return
+		v.reason = e.whyUnbindable(v, len(fit))
+		return false
 	}
 	e.sort(fit)
+	// Members of a gang run at the same time, best on GPUs of their own.
+	slices.SortStableFunc(fit, func(a, b *gpu) int { return v.gang.living(a) - v.gang.living(b) })
 	for _, g := range fit[:v.req.Count] {
 		e.attach(v, g)
 	}
-	v.state, v.reason = Idle, ""
+	v.reason = ""
+	e.settle(now, v)
+	e.regroup(now, v.gang)
 	e.do(Action{Kind: Bound, VGPU: v.id, GPUs: v.uuids})
+	return true
+}
+
+// living is how many members of t are bound to g.
+func (t *gang) living(g *gpu) int {
+	n := 0
+	for _, v := range t.members {
+		if slices.Contains(v.gpus, g) {
+			n++
+		}
+	}
+	return n
+}
+
+// unused: no process of v knows its GPUs (any more).
+func (e *Engine) unused(now time.Duration, v *vgpu) {
+	switch {
+	case v.binding:
+		e.detach(now, v)
+	case v.in || v.waits || v.req.Bind == request.BindEarly:
+	default:
+		e.detach(now, v)
+	}
 }
 
 // sort puts GPUs that are in inventory order into the order of the policy.
@@ -89,10 +153,10 @@ func (g *gpu) load() int {
 	return n
 }
 
-func (e *Engine) whyUnbindable(req request.Request, fit int) string {
-	s := fmt.Sprintf("%d of %d GPUs asked for can be had", fit, req.Count)
+func (e *Engine) whyUnbindable(v *vgpu, fit int) string {
+	s := fmt.Sprintf("%d of %d GPUs asked for can be had", fit, v.req.Count)
 	for _, g := range e.order {
-		if why := g.fits(req); why != "" {
+		if why := e.fits(g, v); why != "" {
 			s += fmt.Sprintf("; %s: %s", g.uuid, why)
 		}
 	}
@@ -102,31 +166,45 @@ func (e *Engine) whyUnbindable(req request.Request, fit int) string {
 func (e *Engine) attach(v *vgpu, g *gpu) {
 	g.bound++
 	g.ledger += v.req.MemoryBytes
-	g.guaranteed += share(v.req.MinShare)
+	g.guaranteed += v.min
 	v.gpus = append(v.gpus, g)
 	v.uuids = append(slices.Clone(v.uuids), g.uuid)
 }
 
-func (e *Engine) unbind(v *vgpu) {
+// detach takes v from its GPUs, or from the wait for some.
+func (e *Engine) detach(now time.Duration, v *vgpu) {
+	if v.binding {
+		v.binding, v.reason = false, ""
+		e.unbound = slices.DeleteFunc(e.unbound, func(other *vgpu) bool { return other == v })
+	}
 	for _, g := range v.gpus {
 		g.bound--
 		g.ledger -= v.req.MemoryBytes
-		g.guaranteed -= share(v.req.MinShare)
+		g.guaranteed -= v.min
 	}
-	v.gpus, v.uuids, v.state = nil, nil, Unbound
+	v.gpus, v.uuids, v.part = nil, nil, false
+	e.regroup(now, v.gang)
+	e.room = true
 }
 
-// fits is why g can not be chosen for req, empty if it can.
-func (g *gpu) fits(req request.Request) string {
+// fits is why g can not be chosen for v, empty if it can.
+func (e *Engine) fits(g *gpu, v *vgpu) string {
+	req := &v.req
 	switch {
 	case g.down != "":
 		return g.down
+	case g.cordon != "":
+		return g.cordon
 	case req.Model != "" && !modelMatches(g.model, req.Model):
 		return fmt.Sprintf("is a %s", g.model)
+	case !request.NamesGPU(req.UUIDs, string(g.uuid)):
+		return "is not among those named"
 	case req.MemoryBytes > 0 && g.ledger+req.MemoryBytes > g.memory:
 		return fmt.Sprintf("%d of %d bytes are reserved, %d more are asked for", g.ledger, g.memory, req.MemoryBytes)
+	case req.MemoryBytes > g.free:
+		return fmt.Sprintf("%d of %d bytes are free in the driver's count, %d are asked for", g.free, g.memory, req.MemoryBytes)
 	}
-	return overGuaranteed(g.guaranteed, share(req.MinShare))
+	return overGuaranteed(g.guaranteed, e.policyOn(g, v).settings(v.req, e.cfg.Quantum).min)
 }
 
 // overGuaranteed is why part can not be guaranteed beside what others have,
@@ -139,15 +217,24 @@ func overGuaranteed(others, part int64) string {
 }
 
 // CanChange is why Changed must not give id the request req now, nil if it may:
-// a guarantee that grows has to be admitted on each GPU to which it is bound.
+// memory and a guarantee that grow have to be admitted on each GPU to which it is
+// bound.
 func (e *Engine) CanChange(id ID, req request.Request) error {
 	v := e.vgpus[id]
-	if v == nil || share(req.MinShare) <= share(v.req.MinShare) {
+	if v == nil {
 		return nil
 	}
 	for _, g := range v.gpus {
-		if why := overGuaranteed(g.guaranteed-share(v.req.MinShare), share(req.MinShare)); why != "" {
-			return fmt.Errorf("%s: %s", g.uuid, why)
+		if more := req.MemoryBytes; more > v.req.MemoryBytes {
+			if others := g.ledger - v.req.MemoryBytes; others+more > g.memory {
+				return fmt.Errorf("%s: %d of %d bytes are reserved for others, %d are asked for", g.uuid, others, g.memory, more)
+			}
+		}
+		changed := &vgpu{req: req, gpus: v.gpus}
+		if part := e.policy(changed).settings(req, e.cfg.Quantum).min; part > v.min {
+			if why := overGuaranteed(g.guaranteed-v.min, part); why != "" {
+				return fmt.Errorf("%s: %s", g.uuid, why)
+			}
 		}
 	}
 	return nil
@@ -157,4 +244,61 @@ func share(part float64) int64 { return int64(part*ppm + 0.5) }
 
 func modelMatches(model, want string) bool {
 	return strings.Contains(strings.ToLower(model), strings.ToLower(want))
+}
+
+// adopted takes in a vGPU that was bound before a restart.
+func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
+	if len(v.gpus) > 0 {
+		return
+	}
+	for _, uuid := range ev.GPUs {
+		g := e.gpus[uuid]
+		if g == nil { // it was there before the restart; nothing is granted on it
+			g = &gpu{uuid: uuid, down: "not found since the restart"}
+			e.gpus[uuid] = g
+			e.order = append(e.order, g)
+		}
+		e.attach(v, g)
+	}
+	t := v.gang
+	e.settle(now, v)
+	e.regroup(now, t)
+	if ev.Waiting && !(ev.Holding && !ev.Draining) {
+		e.arrive(now, v)
+	}
+	if !ev.Holding {
+		if v.waits && t.state == Idle {
+			e.enqueue(now, t)
+		}
+		return
+	}
+	if t.state == Waiting {
+		e.dequeue(t)
+	}
+	v.in, v.part, v.granted = true, true, now
+	if 0 < ev.Since && ev.Since < now {
+		v.granted = ev.Since
+	}
+	free := !t.native
+	for _, g := range v.gpus {
+		free = free && (g.holder == nil || g.holder == t)
+	}
+	if t.state != Holding && t.state != Draining {
+		t.granted, t.ended, t.end = v.granted, v.granted, v.granted+t.quantum
+		t.rank, t.guarded, t.taking, t.resumes = t.class, false, false, 0
+		t.state = Holding
+	}
+	for _, g := range v.gpus {
+		if free {
+			g.holder = t
+		}
+		if !slices.Contains(t.gpus, g) {
+			t.gpus = append(t.gpus, g)
+		}
+	}
+	e.touch(t)
+	// Not free: it was an overrun before the restart.
+	if ev.Draining || t.state == Draining || !free && !t.native {
+		e.revoke(now, t)
+	}
 }

@@ -12,37 +12,41 @@ import (
 // unlike each other, so that the usual question, whether anybody waits and of
 // which class, need not look at each.
 type crowd struct {
-	all     []*vgpu
+	all     []*gang
 	several int // how many wait for other GPUs too
 	shares  int // how many have a guarantee or a cap: what holds for them changes with time
+	natives int // how many need not wait for the holder
 	classes [request.High - request.Low + 1]int
 }
 
-func (c *crowd) add(v *vgpu) {
-	c.all = append(c.all, v)
-	c.count(v, 1)
+func (c *crowd) add(t *gang) {
+	c.all = append(c.all, t)
+	c.count(t, 1)
 }
 
-func (c *crowd) remove(v *vgpu) {
-	i, last := slices.Index(c.all, v), len(c.all)-1
+func (c *crowd) remove(t *gang) {
+	i, last := slices.Index(c.all, t), len(c.all)-1
 	c.all[i] = c.all[last]
 	c.all = c.all[:last]
-	c.count(v, -1)
+	c.count(t, -1)
 }
 
-func (c *crowd) count(v *vgpu, n int) {
-	if len(v.gpus) > 1 {
+func (c *crowd) count(t *gang, n int) {
+	if len(t.gpus) > 1 {
 		c.several += n
 	}
-	if v.minimum.rate > 0 || v.maximum.rate > 0 {
+	if t.minimum.rate > 0 || t.maximum.rate > 0 {
 		c.shares += n
 	}
-	c.classes[v.req.Priority-request.Low] += n
+	if t.native {
+		c.natives += n
+	}
+	c.classes[t.class-request.Low] += n
 }
 
 // alike says whether all of them may be granted, if their GPU is up, and differ
 // only in class, weight and arrival.
-func (c *crowd) alike() bool { return c.several == 0 && c.shares == 0 }
+func (c *crowd) alike() bool { return c.several == 0 && c.shares == 0 && c.natives == 0 }
 
 // higher says whether somebody of a class above p waits.
 func (c *crowd) higher(p request.Priority) bool {

@@ -25,42 +25,38 @@ import (
 // early, after the minimum turn; but not the turn of one that was granted by
 // its age or guarantee.
 
-func (e *Engine) aged(now time.Duration, v *vgpu) bool {
-	return now-v.pending >= e.cfg.Ageing
+func (e *Engine) aged(now time.Duration, t *gang) bool {
+	return now-t.pending >= e.cfg.Ageing
 }
 
-// owed is how much of its guarantee v is behind, as time that it would take to
+// owed is how much of its guarantee t is behind, as time that it would take to
 // fall behind so far; 0 if it is not.
-func (v *vgpu) owed(now time.Duration) time.Duration {
-	if v.minimum.rate == 0 {
+func (t *gang) owed(now time.Duration) time.Duration {
+	if t.minimum.rate == 0 {
 		return 0
 	}
-	v.minimum.flow(now)
-	if v.minimum.level <= 0 {
+	t.minimum.flow(now)
+	if t.minimum.level <= 0 {
 		return 0
 	}
-	return v.minimum.level * ppm / time.Duration(v.minimum.rate)
+	return t.minimum.level * ppm / time.Duration(t.minimum.rate)
 }
 
-// capped says whether its cap keeps v from a turn now, and until when.
-func (e *Engine) capped(now time.Duration, v *vgpu) (until time.Duration, yes bool) {
-	if v.maximum.rate == 0 || v.maximum.rate >= ppm {
+// capped says whether its cap keeps t from a turn now, and until when.
+func (e *Engine) capped(now time.Duration, t *gang) (until time.Duration, yes bool) {
+	if t.maximum.rate == 0 || t.maximum.rate >= ppm {
 		return 0, false
 	}
-	v.maximum.flow(now)
+	t.maximum.flow(now)
 	// Not for every crumb: a turn that is worth the switch.
-	if wait := v.maximum.until(e.worth(v)); wait > 0 {
+	if wait := t.maximum.until(min(t.maximum.cap, t.quantum)); wait > 0 {
 		return now + wait, true
 	}
 	return 0, false
 }
 
-func (e *Engine) worth(v *vgpu) time.Duration {
-	return min(v.maximum.cap, e.quantum(v))
-}
-
 // before says whether a goes before b. Both wait.
-func (e *Engine) before(now time.Duration, a, b *vgpu) bool {
+func (e *Engine) before(now time.Duration, a, b *gang) bool {
 	if x, y := e.aged(now, a), e.aged(now, b); x || y {
 		if x && y {
 			return a.arrival < b.arrival
@@ -70,8 +66,8 @@ func (e *Engine) before(now time.Duration, a, b *vgpu) bool {
 	if x, y := a.owed(now), b.owed(now); x != y {
 		return x > y
 	}
-	if a.req.Priority != b.req.Priority {
-		return a.req.Priority > b.req.Priority
+	if a.class != b.class {
+		return a.class > b.class
 	}
 	if a.start != b.start {
 		return a.start < b.start
@@ -81,38 +77,37 @@ func (e *Engine) before(now time.Duration, a, b *vgpu) bool {
 
 // next is who gets g, were it free: the first in line that does not also wait
 // for other GPUs where somebody else is first. nil: nobody.
-func (e *Engine) next(now time.Duration, g *gpu) *vgpu {
+func (e *Engine) next(now time.Duration, g *gpu) *gang {
 	if g.down != "" {
 		return nil
 	}
-	var best *vgpu
-	for _, v := range g.waiting.all {
-		if best != nil && !e.before(now, v, best) {
+	var best *gang
+	for _, t := range g.waiting.all {
+		if best != nil && !e.before(now, t, best) {
 			continue
 		}
-		if g.waiting.alike() || e.eligible(now, v) && (len(v.gpus) == 1 || e.leads(now, v)) {
-			best = v
+		if g.waiting.alike() || e.eligible(now, t) && (len(t.gpus) == 1 || e.leads(now, t)) {
+			best = t
 		}
 	}
 	return best
 }
 
-// eligible says whether v may be granted now if its GPUs are free.
-func (e *Engine) eligible(now time.Duration, v *vgpu) bool {
-	for _, g := range v.gpus {
-		if g.down != "" {
-			return false
-		}
+// eligible says whether t may be granted now if its GPUs are free. One that has
+// no need of free GPUs is none of those that wait for them.
+func (e *Engine) eligible(now time.Duration, t *gang) bool {
+	if t.native || !t.up() {
+		return false
 	}
-	_, capped := e.capped(now, v)
+	_, capped := e.capped(now, t)
 	return !capped
 }
 
-// leads says whether v, which waits for several GPUs, is first on all of them.
-func (e *Engine) leads(now time.Duration, v *vgpu) bool {
-	for _, g := range v.gpus {
+// leads says whether t, which waits for several GPUs, is first on all of them.
+func (e *Engine) leads(now time.Duration, t *gang) bool {
+	for _, g := range t.gpus {
 		for _, other := range g.waiting.all {
-			if other != v && e.before(now, other, v) && e.eligible(now, other) {
+			if other != t && e.before(now, other, t) && e.eligible(now, other) {
 				return false
 			}
 		}
@@ -120,11 +115,7 @@ func (e *Engine) leads(now time.Duration, v *vgpu) bool {
 	return true
 }
 
-// vtime is held time as it counts for v against others.
-func (v *vgpu) vtime(held time.Duration) time.Duration {
-	w := v.req.Weight
-	if w <= 0 {
-		w = request.DefaultWeight
-	}
-	return held * request.DefaultWeight / time.Duration(w)
+// vtime is held time as it counts for t against others.
+func (t *gang) vtime(held time.Duration) time.Duration {
+	return held * request.DefaultWeight / time.Duration(t.weight)
 }

@@ -4,6 +4,7 @@ package arbiter
 
 import (
 	"fmt"
+	"math/bits"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,6 +46,14 @@ func TestScenarios(t *testing.T) {
 							cfg.Ageing = parseDuration(t, d, a.Vals[0])
 						case "window":
 							cfg.Window = parseDuration(t, d, a.Vals[0])
+						case "stall":
+							cfg.Stall = parseDuration(t, d, a.Vals[0])
+						case "switch-cost":
+							cfg.SwitchCost = parseDuration(t, d, a.Vals[0])
+						case "overrun":
+							cfg.Overrun = map[string]OverrunPolicy{"corun": Corun, "freeze": Freeze, "kill": Kill}[a.Vals[0]]
+						case "policy":
+							cfg.Policy.Preset, _ = request.ParsePreset(a.Vals[0])
 						case "binding":
 							var err error
 							if cfg.Binding, err = ParseBinding(a.Vals[0]); err != nil {
@@ -62,6 +71,11 @@ func TestScenarios(t *testing.T) {
 						fields := strings.Fields(line)
 						if at, err := time.ParseDuration(fields[0]); err == nil {
 							now, fields = at, fields[1:]
+						}
+						if fields[0] == "can-set-policy" {
+							ev := parseEvent(t, d, append([]string{"set-policy"}, fields[1:]...))
+							fmt.Fprintf(&out, "%v %s\n    %v\n", now, strings.Join(fields, " "), e.CanSetPolicy(ev.GPU, ev.Policy))
+							continue
 						}
 						if fields[0] == "can-change" {
 							err := e.CanChange(ID(fields[1]), parseEvent(t, d, append([]string{"changed"}, fields[1:]...)).Request)
@@ -108,15 +122,20 @@ func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
 		"added": Added, "removed": Removed, "changed": Changed, "bind": Bind, "unused": Unused,
 		"pending": Pending, "complete": Complete, "drained": Drained, "deadline": Deadline,
 		"gpu-up": GPUUp, "gpu-down": GPUDown, "adopted": Adopted,
+		"cordon": Cordon, "gpu-memory": GPUMemory, "set-policy": SetPolicy,
 	}
 	kind, ok := kinds[fields[0]]
 	if !ok {
 		d.Fatalf(t, "unknown event %q", fields[0])
 	}
 	ev := Event{Kind: kind, VGPU: ID(fields[1]), Request: request.Request{Count: 1}}
-	if kind == GPUUp || kind == GPUDown {
+	switch kind {
+	case GPUUp, GPUDown, Cordon, GPUMemory, SetPolicy:
 		ev.GPU, ev.VGPU = UUID(fields[1]), ""
 		ev.MemoryBytes = 100
+		if fields[1] == "node" {
+			ev.GPU = ""
+		}
 	}
 	for _, f := range fields[2:] {
 		key, value, _ := strings.Cut(f, "=")
@@ -144,6 +163,32 @@ func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
 			ev.LastWork = parseDuration(t, d, value)
 		case "idle":
 			ev.Idle = parseDuration(t, d, value)
+		case "lingered":
+			ev.Lingered = parseDuration(t, d, value)
+		case "gaps": // NUMBERxLENGTH
+			n, length, _ := strings.Cut(value, "x")
+			ev.Gaps = new(Gaps)
+			fmt.Sscan(n, &ev.Gaps[bits.Len64(uint64(parseDuration(t, d, length)))-1])
+		case "gang":
+			ev.Gang = value
+		case "policy":
+			var err error
+			if ev.Policy.Preset, err = request.ParsePreset(value); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
+			ev.Request.Policy = ev.Policy.Preset
+		case "slots":
+			fmt.Sscan(value, &ev.Policy.Slots)
+		case "uuid":
+			ev.Request.UUIDs = value
+		case "when-full":
+			ev.Request.WhenFull = map[string]request.WhenFull{"wait": request.Wait, "fail": request.Fail}[value]
+		case "early":
+			ev.Request.Bind = request.BindEarly
+		case "since":
+			ev.Since = parseDuration(t, d, value)
+		case "progress":
+			ev.Progress = true
 		case "waiting":
 			ev.Waiting = true
 		case "holding":
@@ -165,11 +210,18 @@ func (a Action) describe() string {
 	switch a.Kind {
 	case Bound:
 		return fmt.Sprintf("bound %s to %v", a.VGPU, a.GPUs)
+	case BindWaits:
+		return fmt.Sprintf("bind-waits %s: %s", a.VGPU, a.Reason)
+	case Resume:
+		return fmt.Sprintf("resume %s", a.VGPU)
 	case Unbindable:
 		return fmt.Sprintf("unbindable %s: %s", a.VGPU, a.Reason)
 	case Grant:
 		return fmt.Sprintf("grant %s", a.VGPU)
 	case Take:
+		if a.Linger > 0 {
+			return fmt.Sprintf("take %s after %v", a.VGPU, a.Linger)
+		}
 		return fmt.Sprintf("take %s", a.VGPU)
 	case Keep:
 		return fmt.Sprintf("keep %s", a.VGPU)
@@ -187,8 +239,11 @@ func (a Action) describe() string {
 		if a.Turn.Drained {
 			s += " drained"
 		}
-		if a.Turn.Overrun {
-			s += " overrun"
+		if a.Turn.Lingered > 0 {
+			s += fmt.Sprintf(" lingered=%v", a.Turn.Lingered)
+		}
+		if a.Turn.Late {
+			s += " late"
 		}
 		return s
 	}

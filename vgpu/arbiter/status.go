@@ -5,6 +5,8 @@ package arbiter
 import (
 	"slices"
 	"time"
+
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
 // State is where a vGPU stands.
@@ -17,7 +19,7 @@ const (
 	Waiting                  // pending
 	Holding                  // it holds its GPUs
 	Draining                 // revoked; it still holds them
-	Overrunning              // its drain is late; others are granted beside it
+	Overrunning              // its drain is late; others are granted meanwhile
 )
 
 // String is the name that users see.
@@ -35,6 +37,9 @@ func (u *Usage) add(t Turn) {
 	u.Held += t.Held
 	u.Waited += t.Waited
 	u.Lingered += t.Lingered
+	if t.Late {
+		return
+	}
 	u.Turns++
 	if t.Drained {
 		u.Drains++
@@ -44,11 +49,11 @@ func (u *Usage) add(t Turn) {
 // Status is a vGPU as it stands now.
 type Status struct {
 	State  State
-	GPUs   []UUID        // not to be changed
-	Since  time.Duration // Waiting: pending since; Holding, Draining, Overrunning: granted
-	Reason string        // why it can not be bound
-	Policy Preset        // that is in force for it
-	Usage  Usage         // of the turns that ended
+	GPUs   []UUID         // not to be changed
+	Since  time.Duration  // Waiting: pending since; Holding, Draining, Overrunning: granted
+	Reason string         // why it can not be bound
+	Policy request.Preset // that is in force for it
+	Usage  Usage          // of the turns that ended
 }
 
 // VGPU is the status of one vGPU.
@@ -57,14 +62,28 @@ func (e *Engine) VGPU(id ID) (Status, bool) {
 	if v == nil {
 		return Status{}, false
 	}
-	s := Status{State: v.state, GPUs: v.uuids, Reason: v.reason, Usage: v.usage}
-	switch v.state {
+	s := Status{State: v.state(), GPUs: v.uuids, Reason: v.reason, Policy: e.policy(v).Preset, Usage: v.usage}
+	switch s.State {
 	case Waiting:
-		s.Since = v.pending
+		s.Since = v.since
 	case Holding, Draining, Overrunning:
 		s.Since = v.granted
 	}
 	return s, true
+}
+
+func (v *vgpu) state() State {
+	switch {
+	case len(v.gpus) == 0:
+		return Unbound
+	case v.in && v.gang.late:
+		return Overrunning
+	case v.in:
+		return v.gang.state // Holding or Draining
+	case v.waits:
+		return Waiting
+	}
+	return Idle
 }
 
 // GPUStatus is a GPU as it stands now.
@@ -86,15 +105,26 @@ func (e *Engine) GPUs() []GPUStatus {
 	all := make([]GPUStatus, 0, len(e.order))
 	for _, g := range e.order {
 		s := GPUStatus{
-			UUID: g.uuid, Down: g.down, Bound: g.bound, Pending: len(g.waiting.all),
+			UUID: g.uuid, Down: g.down, Cordon: g.cordon, Policy: g.policy, Bound: g.bound, Pending: len(g.waiting.all),
 			Ledger: g.ledger, Usage: g.usage,
 		}
 		if g.holder != nil {
-			s.Holder, s.Drains = g.holder.id, g.holder.state == Draining
+			s.Holder, s.Drains = g.holder.on(g), g.holder.state == Draining
 		}
 		all = append(all, s)
 	}
 	return all
+}
+
+// on is the member of t that holds g, or the one for which it is kept.
+func (t *gang) on(g *gpu) ID {
+	var id ID
+	for _, v := range t.members {
+		if slices.Contains(v.gpus, g) && (id == "" || v.in) {
+			id = v.id
+		}
+	}
+	return id
 }
 
 // IDs is every vGPU, sorted.

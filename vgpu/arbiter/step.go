@@ -60,7 +60,8 @@ const (
 	_ Kind = iota + 64
 
 	Bound      // VGPU, GPUs
-	Unbindable // VGPU, Reason
+	BindWaits  // VGPU, Reason: there is none for it now; Bound follows when there is
+	Unbindable // VGPU, Reason: there is none for it now, and it does not want to wait
 	Grant      // VGPU: open its gates
 	Take       // VGPU, Linger: somebody waits; take its words once all were idle for so long
 	Keep       // VGPU: nobody waits any more
@@ -81,7 +82,7 @@ type Event struct {
 	Request request.Request
 
 	LastWork time.Duration // Complete, Drained: when the last work of the turn was complete; 0: none was seen
-	Idle     time.Duration // Complete, Drained: idle gaps inside the turn
+	Idle     time.Duration // Complete, Drained, Deadline: idle gaps inside the turn
 	Lingered time.Duration // Complete, Drained: of the idle time, what passed while somebody waited
 	Gaps     *Gaps         // Complete, Drained: the idle gaps inside the turn; may be nil
 	Waiting  bool          // Complete, Drained, Adopted, Deadline
@@ -92,9 +93,10 @@ type Event struct {
 	Policy Policy // SetPolicy
 
 	GPU         UUID
-	GPUs        []UUID // Adopted
-	Holding     bool   // Adopted
-	Draining    bool   // Adopted: a revoke was under way
+	GPUs        []UUID        // Adopted
+	Since       time.Duration // Adopted: when the turn began that it holds; 0: not known
+	Holding     bool          // Adopted
+	Draining    bool          // Adopted: a revoke was under way
 	Model       string
 	MemoryBytes uint64
 	Reason      string
@@ -120,5 +122,7 @@ type Turn struct {
 	// Lingered is how long its GPUs were kept idle for it while somebody waited.
 	Lingered time.Duration
 	Drained  bool // ended by a Revoke
-	Overrun  bool // and late
+	// Late: no turn, but what an overrun went on to use beside the turns of
+	// others, from Granted to Ended.
+	Late bool
 }

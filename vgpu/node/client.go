@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -29,10 +30,25 @@ type client struct {
 
 	// As they were when the turn began.
 	idleBefore, submittedBefore uint64
+	gapsBefore                  arbiter.Gaps
+	idleWanted                  uint64 // when somebody began to wait in it
+}
+
+// startTurn notes where the accounts of the clients of v stand.
+func (v *vgpu) startTurn() {
+	for _, c := range v.clients {
+		c.startTurn()
+	}
 }
 
 func (c *client) startTurn() {
-	c.idleBefore = c.page.IdleNS().Load()
+	idle := c.page.IdleNS().Load()
+	if idle != c.idleBefore { // else no gap has ended since
+		for i := range c.gapsBefore {
+			c.gapsBefore[i] = c.page.Gaps()[i].Load()
+		}
+	}
+	c.idleBefore, c.idleWanted = idle, idle
 	c.submittedBefore = c.page.Submitted().Load()
 }
 

@@ -53,6 +53,14 @@ type EngineConfig struct {
 	MinTurn       Duration `toml:"min_turn"`
 	Ageing        Duration `toml:"ageing"`
 	Window        Duration `toml:"window"`
+	Stall         Duration `toml:"stall"`
+	Overrun       string   `toml:"overrun"`
+	Linger        string   `toml:"linger"`
+	SwitchCost    Duration `toml:"switch_cost"`
+	Policy        string   `toml:"policy"`
+	Slots         int      `toml:"slots"`
+	Absence       string   `toml:"absence"`
+	AbsenceAfter  Duration `toml:"absence_after"`
 	Binding       string   `toml:"binding"`
 	Seed          uint64   `toml:"seed"` // of the random binding
 }
@@ -60,11 +68,30 @@ type EngineConfig struct {
 // arbiter is the engine's form of a configuration that was checked.
 func (c EngineConfig) arbiter() arbiter.Config {
 	binding, _ := arbiter.ParseBinding(c.Binding)
+	overrun, _ := arbiter.ParseOverrun(c.Overrun)
+	linger, _ := arbiter.ParseLinger(c.Linger)
+	policy, _ := request.ParsePreset(c.Policy)
 	return arbiter.Config{
 		Quantum: time.Duration(c.Quantum), DrainDeadline: time.Duration(c.DrainDeadline),
 		MinTurn: time.Duration(c.MinTurn), Ageing: time.Duration(c.Ageing), Window: time.Duration(c.Window),
+		Stall: time.Duration(c.Stall), Overrun: overrun, Linger: linger, SwitchCost: time.Duration(c.SwitchCost),
+		Policy:  arbiter.Policy{Preset: policy, Slots: c.Slots},
 		Binding: binding, Seed: c.Seed,
 	}
+}
+
+// What clients do while vgpud is away for long.
+const (
+	absenceWait = "wait"
+	absenceOpen = "open"
+)
+
+// absence is after how long clients go on without vgpud; 0: never.
+func (c EngineConfig) absence() time.Duration {
+	if c.Absence == absenceOpen {
+		return time.Duration(c.AbsenceAfter)
+	}
+	return 0
 }
 
 // LogConfig says how vgpud logs.
@@ -97,7 +124,11 @@ func DefaultConfig() Config {
 		Engine: EngineConfig{
 			Quantum: Duration(arbiter.DefaultQuantum), DrainDeadline: Duration(arbiter.DefaultDrainDeadline),
 			MinTurn: Duration(arbiter.DefaultMinTurn), Ageing: Duration(arbiter.DefaultAgeing),
-			Window: Duration(arbiter.DefaultWindow), Binding: arbiter.LeastWait.String(),
+			Window: Duration(arbiter.DefaultWindow), Stall: Duration(arbiter.DefaultStall),
+			Overrun: arbiter.Corun.String(), Linger: arbiter.LearnedLinger.String(), SwitchCost: Duration(arbiter.DefaultSwitchCost),
+			Policy: request.Default.String(), Slots: arbiter.DefaultSlots,
+			Absence: absenceWait, AbsenceAfter: Duration(time.Minute),
+			Binding: arbiter.LeastWait.String(),
 		},
 		Log: LogConfig{Level: "info", Format: "text"},
 	}
@@ -188,6 +219,9 @@ func (c *Config) Check() error {
 		{"engine.min_turn", c.Engine.MinTurn, 100 * time.Microsecond, time.Second},
 		{"engine.ageing", c.Engine.Ageing, 10 * time.Millisecond, time.Hour},
 		{"engine.window", c.Engine.Window, 10 * time.Millisecond, time.Hour},
+		{"engine.stall", c.Engine.Stall, time.Millisecond, time.Minute},
+		{"engine.switch_cost", c.Engine.SwitchCost, time.Microsecond, 100 * time.Millisecond},
+		{"engine.absence_after", c.Engine.AbsenceAfter, time.Second, 24 * time.Hour},
 	} {
 		if v := time.Duration(d.value); v < d.least || v > d.top {
 			bad(d.key, v, fmt.Sprintf("from %s to %s", d.least, d.top))
@@ -195,6 +229,21 @@ func (c *Config) Check() error {
 	}
 	if _, err := arbiter.ParseBinding(c.Engine.Binding); err != nil {
 		bad("engine.binding", c.Engine.Binding, "one of "+strings.Join(arbiter.Bindings(), ", "))
+	}
+	if _, err := arbiter.ParseOverrun(c.Engine.Overrun); err != nil {
+		bad("engine.overrun", c.Engine.Overrun, "one of "+strings.Join(arbiter.Overruns(), ", "))
+	}
+	if l, err := arbiter.ParseLinger(c.Engine.Linger); err != nil || l > arbiter.Linger(time.Second) {
+		bad("engine.linger", c.Engine.Linger, `"learned", "never" or a duration up to 1s`)
+	}
+	if _, err := request.ParsePreset(c.Engine.Policy); err != nil {
+		bad("engine.policy", c.Engine.Policy, "one of "+strings.Join(request.Presets(), ", "))
+	}
+	if n := c.Engine.Slots; n < 1 || n > arbiter.MaxSlots {
+		bad("engine.slots", n, fmt.Sprintf("from 1 to %d", arbiter.MaxSlots))
+	}
+	if a := c.Engine.Absence; a != absenceWait && a != absenceOpen {
+		bad("engine.absence", a, absenceWait+" or "+absenceOpen)
 	}
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		bad("log.format", c.Log.Format, "text or json")

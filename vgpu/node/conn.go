@@ -315,6 +315,7 @@ func (l *loop) newClient(c *conn, p process, pidfd int) {
 		l.fail(c, err)
 		return
 	}
+	page.AbsenceMS().Store(uint32(l.absence.Milliseconds()))
 	cl, err := l.addClient(v, p, pidfd, id, page, inode)
 	if err != nil {
 		unix.Close(fd)
@@ -504,6 +505,19 @@ func (l *loop) answerBind(v *vgpu) {
 		l.send(c, &m, -1)
 	}
 	l.settle(v) // a thread that came to the gate before its vGPU was bound
+}
+
+// bindWaits tells those that asked why they wait.
+func (l *loop) bindWaits(v *vgpu, reason string) {
+	if l.recovery != nil {
+		return // GPUs are about to come up
+	}
+	l.log.WithFields(v.fields()).WithField("reason", reason).Info("a vGPU waits for a GPU")
+	m := wire.Msg{Type: wire.Wait}
+	m.SetText(reason)
+	for _, c := range v.binders {
+		l.send(c, &m, -1)
+	}
 }
 
 func (l *loop) unbindable(v *vgpu, reason string) {

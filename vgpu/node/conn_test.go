@@ -230,10 +230,51 @@ func TestANewerClientIsRefusedWithAReason(t *testing.T) {
 	}
 }
 
-func TestBindIsRefusedWithAReasonIfNoGPUFits(t *testing.T) {
+func TestBindWaitsForRoom(t *testing.T) {
 	n := newNode(t, settings{})
 	n.create("a", "memory=10Gi")
 	n.create("b", "memory=10Gi")
+	a, b := n.client("a"), n.process("b")
+	b.ask("start "+n.created["b"], "start: ")
+	b.tell("bind")
+	n.until("why b waits is shown", func() bool { return strings.Contains(n.vgpu("b").GetReason(), "are reserved") })
+	if s := n.vgpu("b").GetState(); s != "UNBOUND" {
+		t.Errorf("b is %s", s)
+	}
+	a.kill()
+	if got := b.expect("bind: "); got != gpuUUID(0) {
+		t.Error(got)
+	}
+	if r := n.vgpu("b").GetReason(); r != "" {
+		t.Errorf("b is bound, and %q", r)
+	}
+}
+
+// Else a process that comes later would wait behind one that is dead.
+func TestWhoWaitsForRoomAndDiesTakesNone(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a", "memory=10Gi")
+	n.create("b", "memory=10Gi")
+	n.create("c", "memory=10Gi")
+	a, b, c := n.client("a"), n.process("b"), n.process("c")
+	b.ask("start "+n.created["b"], "start: ")
+	b.tell("bind")
+	n.until("b waits", func() bool { return n.vgpu("b").GetReason() != "" })
+	c.ask("start "+n.created["c"], "start: ")
+	c.tell("bind")
+	n.until("c waits", func() bool { return n.vgpu("c").GetReason() != "" })
+	b.kill()
+	n.until("b is dead", func() bool { return n.vgpu("b").GetReason() == "" })
+	a.kill()
+	if got := c.expect("bind: "); got != gpuUUID(0) {
+		t.Error(got)
+	}
+}
+
+func TestBindIsRefusedWithAReasonIfNoGPUFits(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a", "memory=10Gi")
+	n.create("b", "memory=10Gi", "when-full=fail")
 	a, b := n.client("a"), n.process("b")
 	b.ask("start "+n.created["b"], "start: ")
 	if got := b.ask("bind", "bind: "); !strings.HasPrefix(got, "refused 2 0 of 1 GPUs") {

@@ -21,6 +21,7 @@ import (
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
@@ -50,7 +51,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	if err != nil {
 		return nil, err
 	}
-	if err := d.possible(req); err != nil {
+	if err := possible(d.inventory.GPUs(), req); err != nil {
 		return nil, err
 	}
 	bundle, err := bundleFile(r.GetBundle())
@@ -194,15 +195,14 @@ func checkCreate(r *v1.CreateRequest) error {
 	return nil
 }
 
-// possible says whether this node could ever serve a request.
-func (d *Daemon) possible(req request.Request) error {
+// possible says whether a node with these GPUs could ever serve a request.
+func possible(all []gpu.GPU, req request.Request) error {
 	if req.Count == 0 {
 		return fmt.Errorf("%sgpus=0: a container without GPUs has no vGPU: %w", request.Prefix, errdefs.ErrInvalidArgument)
 	}
 	fit := 0
-	all := d.inventory.GPUs()
 	for _, g := range all {
-		if (req.Model == "" || strings.Contains(strings.ToLower(g.Model), strings.ToLower(req.Model))) && req.MemoryBytes <= g.MemoryBytes {
+		if request.NamesGPU(req.UUIDs, g.UUID) && (req.Model == "" || strings.Contains(strings.ToLower(g.Model), strings.ToLower(req.Model))) && req.MemoryBytes <= g.MemoryBytes {
 			fit++
 		}
 	}
@@ -211,7 +211,7 @@ func (d *Daemon) possible(req request.Request) error {
 	}
 	var have []string
 	for _, g := range all {
-		have = append(have, fmt.Sprintf("%s with %s", g.Model, request.FormatBytes(g.MemoryBytes)))
+		have = append(have, fmt.Sprintf("%s, a %s with %s", g.UUID, g.Model, request.FormatBytes(g.MemoryBytes)))
 	}
 	return fmt.Errorf("%d of %d GPUs asked for exist on this node (it has: %s): %w",
 		fit, req.Count, strings.Join(have, ", "), errdefs.ErrFailedPrecondition)
@@ -336,6 +336,13 @@ func (l *loop) update(id string, changes map[string]string, fn func(*vgpu, error
 func (l *loop) canChange(v *vgpu, req request.Request) error {
 	if l.recovery != nil && req.MinShare > v.req.MinShare { // what is guaranteed is not known yet
 		return fmt.Errorf("%s; try again: %w", reasonRecovering, errdefs.ErrFailedPrecondition)
+	}
+	var all []gpu.GPU
+	for _, g := range l.order {
+		all = append(all, g.GPU)
+	}
+	if err := possible(all, req); err != nil {
+		return err
 	}
 	if err := l.engine.CanChange(v.key, req); err != nil {
 		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)

@@ -83,6 +83,7 @@ func New(cfg Config, state *State, inventory gpu.Inventory, log *logrus.Entry, b
 	l := &loop{
 		log: log, clock: newClock(), poller: p, store: st, boot: bootID(),
 		quantum: time.Duration(cfg.Engine.Quantum), drain: time.Duration(cfg.Engine.DrainDeadline),
+		absence: cfg.Engine.absence(), overrun: cfg.Engine.arbiter().Overrun,
 		engine:  arbiter.New(cfg.Engine.arbiter()),
 		vgpus:   make(map[arbiter.ID]*vgpu),
 		current: make(map[string]*vgpu),

@@ -22,6 +22,8 @@ type loop struct {
 	boot    string
 	quantum time.Duration // of a vGPU that asked for none
 	drain   time.Duration // drain deadline
+	absence time.Duration // after which clients go on without vgpud; 0: never
+	overrun arbiter.OverrunPolicy
 
 	engine   *arbiter.Engine
 	inbox    []arbiter.Event // not yet taken in by the engine
@@ -82,20 +84,24 @@ func (l *loop) act(actions []arbiter.Action, now time.Duration) {
 		switch a.Kind {
 		case arbiter.Bound:
 			l.bound(v, a.GPUs)
+		case arbiter.BindWaits:
+			l.bindWaits(v, a.Reason)
 		case arbiter.Unbindable:
 			l.unbindable(v, a.Reason)
 		case arbiter.Grant:
 			l.grant(v, takeFollows(actions[i+1:], a.VGPU), now)
 		case arbiter.Take:
-			l.want(v)
+			l.want(v, a.Linger)
 		case arbiter.Keep:
 			l.keep(v)
 		case arbiter.Revoke:
 			l.revoke(v)
+		case arbiter.Resume:
+			l.resume(v)
 		case arbiter.Arm:
 			l.arm(&v.deadline, a.At)
 		case arbiter.Overrun:
-			l.log.WithFields(v.fields()).Warn("the turn did not drain in time; others are granted beside it")
+			l.overran(v)
 		case arbiter.Account:
 			l.account(v, &a.Turn)
 		}

@@ -17,6 +17,8 @@ type turn struct {
 	pending time.Duration // when the vGPU was told to the engine as pending; 0: it is not
 	taking  bool          // somebody waits: take the words as soon as all are idle
 	wanted  bool          // likewise, also after a revoke
+	linger  time.Duration // ... and were for so long
+	since   time.Duration // when taking began
 	done    work          // of the clients that died in it
 }
 
@@ -58,10 +60,11 @@ func (l *loop) settle(v *vgpu) {
 
 // grant opens the gates of v. contended says that somebody else waits already.
 func (l *loop) grant(v *vgpu, contended bool, now time.Duration) {
-	if v.removed || v.phase == draining {
-		return // the engine will be told that it is gone, or drained
+	if v.removed {
+		return // the engine will be told that it is gone
 	}
-	if v.phase == free {
+	late := v.phase == draining // since an overrun
+	if v.phase != holding {
 		for _, uuid := range v.bound {
 			g := l.gpus[uuid]
 			if g == nil {
@@ -74,17 +77,20 @@ func (l *loop) grant(v *vgpu, contended bool, now time.Duration) {
 		}
 		v.phase = holding
 		v.turn = turn{granted: now}
-		for _, c := range v.clients {
-			c.startTurn()
-		}
+		v.startTurn()
 	}
 	var wanted uint32
 	if contended || v.turn.taking {
 		wanted = 1
 	}
 	for _, c := range v.clients {
-		if c.joined {
-			c.page.Wanted().Store(wanted)
+		if !c.joined {
+			continue
+		}
+		c.page.Wanted().Store(wanted)
+		if late {
+			resumeWord(c.page)
+		} else {
 			openWord(c.page)
 		}
 	}
@@ -93,13 +99,70 @@ func (l *loop) grant(v *vgpu, contended bool, now time.Duration) {
 	}
 }
 
+// resume opens what was revoked: the drain of v, or of another vGPU of its gang,
+// depends on work that stands at the gate.
+func (l *loop) resume(v *vgpu) {
+	if v.phase != draining || v.removed {
+		return
+	}
+	l.log.WithFields(v.fields()).Debug("a drain made no progress while threads waited at the gate; it is resumed")
+	v.phase = holding
+	for _, c := range v.clients {
+		if c.joined {
+			resumeWord(c.page)
+		}
+	}
+	l.settle(v)
+}
+
+// deadline tells the engine that a time has come, and how the drain gets on if
+// there is one.
+func (l *loop) deadline(v *vgpu) {
+	ev := arbiter.Event{Kind: arbiter.Deadline, VGPU: v.key}
+	if v.phase == draining {
+		ev.Waiting, ev.Progress = v.anyWaiting(), v.progressed()
+		_, ev.Idle = v.work(l.now())
+	}
+	l.event(ev)
+}
+
+// progressed says whether work of v was seen to complete since it was asked last,
+// or a process of it drained.
+func (v *vgpu) progressed() bool {
+	var sum uint64
+	for _, c := range v.clients {
+		sum += c.page.Progress().Load()
+		if state(c.page) == wire.Closed {
+			sum++
+		}
+	}
+	before := v.progress
+	v.progress = sum
+	return sum != before
+}
+
+// overran: others are granted although v did not drain.
+func (l *loop) overran(v *vgpu) {
+	log := l.log.WithFields(v.fields())
+	log.Warn("the turn did not drain in time; others are granted beside it")
+	// The turn is accounted; what comes now is beside those of others.
+	v.turn = turn{granted: l.now(), wanted: v.turn.wanted}
+	v.startTurn()
+}
+
 // want starts to take the turn of v. First wanted is set on every page, only
 // then are the words read (R5).
-func (l *loop) want(v *vgpu) {
+func (l *loop) want(v *vgpu, linger time.Duration) {
 	if v.phase != holding {
 		return
 	}
-	v.turn.taking, v.turn.wanted = true, true
+	if !v.turn.taking {
+		v.turn.since = l.now()
+		for _, c := range v.clients {
+			c.idleWanted = c.page.IdleNS().Load()
+		}
+	}
+	v.turn.taking, v.turn.wanted, v.turn.linger = true, true, linger
 	for _, c := range v.clients {
 		c.page.Wanted().Store(1)
 	}
@@ -108,14 +171,15 @@ func (l *loop) want(v *vgpu) {
 
 func (l *loop) keep(v *vgpu) {
 	v.turn.taking, v.turn.wanted = false, false
+	l.arm(&v.linger, 0)
 	for _, c := range v.clients {
 		c.page.Wanted().Store(0)
 	}
 }
 
-// take takes every word of v if all are idle, and none otherwise (R5). Where a
-// word is in use its client is nudged: its thread looks at what is in flight
-// only while it knows that somebody waits.
+// take takes every word of v if all are idle, and were for as long as it may
+// linger, and none otherwise (R5). Where a word is in use its client is nudged:
+// its thread looks at what is in flight only while it knows that somebody waits.
 func (l *loop) take(v *vgpu) {
 	busy := false
 	for _, c := range v.clients {
@@ -128,6 +192,13 @@ func (l *loop) take(v *vgpu) {
 	}
 	if busy {
 		return
+	}
+	if v.turn.linger > 0 {
+		now := l.now()
+		if last, _ := v.work(now); last > v.turn.granted && last+v.turn.linger > now {
+			l.arm(&v.linger, last+v.turn.linger)
+			return
+		}
 	}
 	for i, c := range v.clients {
 		if takeWord(c.page) || state(c.page) == wire.Closed {
@@ -155,6 +226,8 @@ func (l *loop) revoke(v *vgpu) {
 func (l *loop) closeWords(v *vgpu) {
 	v.phase = draining
 	v.turn.taking = false
+	l.arm(&v.linger, 0)
+	v.progressed()
 	for _, c := range v.clients {
 		revokeWord(c.page)
 		if state(c.page) != wire.Closed {
@@ -169,8 +242,10 @@ func (l *loop) complete(v *vgpu, kind arbiter.Kind) {
 	now := l.now()
 	ev := arbiter.Event{Kind: kind, VGPU: v.key}
 	ev.LastWork, ev.Idle = v.work(now)
+	ev.Lingered, ev.Gaps = v.lingered(now, ev.LastWork), v.gapsInTurn()
 	v.phase = free
-	v.turn = turn{wanted: v.turn.wanted}
+	l.arm(&v.linger, 0)
+	v.turn = turn{wanted: v.turn.wanted, linger: v.turn.linger}
 	// Only now, with all words closed: who was served before is not pending.
 	if ev.Waiting = v.anyWaiting(); ev.Waiting {
 		v.turn.pending = now
@@ -230,6 +305,43 @@ func (v *vgpu) work(now time.Duration) (last, idle time.Duration) {
 	return all.last, min(all.idle, all.last-v.turn.granted)
 }
 
+// lingered is how long v, which releases its GPUs, kept them idle since somebody
+// waited: the gaps that ended, of several clients the smallest, and the last one.
+func (v *vgpu) lingered(now, last time.Duration) time.Duration {
+	if !v.turn.taking || len(v.clients) == 0 {
+		return 0
+	}
+	waited := now - v.turn.since
+	gaps := waited
+	for _, c := range v.clients {
+		gaps = min(gaps, time.Duration(min(c.page.IdleNS().Load()-c.idleWanted, uint64(waited))))
+	}
+	return min(gaps+now-max(last, v.turn.since), waited)
+}
+
+// gapsInTurn counts the idle gaps of the clients of v in its turn; nil if there
+// were none. What it returns is good until it is called again.
+func (v *vgpu) gapsInTurn() *arbiter.Gaps {
+	any := false
+	for _, c := range v.clients {
+		if c.page.IdleNS().Load() == c.idleBefore {
+			continue
+		}
+		if !any {
+			any, v.gaps = true, arbiter.Gaps{}
+		}
+		for i := range v.gaps {
+			n := c.page.Gaps()[i].Load()
+			v.gaps[i] += n - c.gapsBefore[i]
+			c.gapsBefore[i] = n
+		}
+	}
+	if !any {
+		return nil
+	}
+	return &v.gaps
+}
+
 // idle says whether v, which holds, has nothing in flight and keeps its turn only
 // because nobody waits.
 func (v *vgpu) idle() bool {
@@ -243,14 +355,14 @@ func (v *vgpu) idle() bool {
 
 // account takes in the end of a turn.
 func (l *loop) account(v *vgpu, t *arbiter.Turn) {
-	if t.Overrun {
+	if t.Late {
 		return // its GPUs were given away long ago
 	}
 	for _, uuid := range v.bound {
 		if g := l.gpus[uuid]; g != nil {
 			g.released, g.lastHolder = 0, v
 			if v.turn.wanted { // else whoever comes next waited for its cap, if at all
-				g.released = t.Ended
+				g.released = min(t.Ended+v.turn.linger, l.now())
 			}
 		}
 	}

@@ -89,7 +89,7 @@ func TestAnUpdateHoldsForTheTurnThatRuns(t *testing.T) {
 
 func TestARefusedUpdateChangesNothing(t *testing.T) {
 	n := newNode(t, settings{})
-	n.create("a", "min-share=0.7")
+	n.create("a", "min-share=0.7", "memory=8Gi")
 	n.create("b", "min-share=0.2", "max-share=0.8", "weight=7")
 	n.client("a")
 	n.client("b")
@@ -113,10 +113,10 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 		},
 		{
 			"all faults at once", id,
-			map[string]string{prefix + "weight": "x", prefix + "quantum": "1h", prefix + "memory": "1Gi", prefix + "b.weight": "1", "weight": "1"},
+			map[string]string{prefix + "weight": "x", prefix + "quantum": "1h", prefix + "model": "A100", prefix + "b.weight": "1", "weight": "1"},
 			[]string{
-				`vgpu-shim.dev/weight="x"`, `quantum="1h"`, `memory="1Gi": can not be changed`, `b.weight="1": can not`, `annotation weight="1": can not`,
-				"what can is vgpu-shim.dev/max-share, vgpu-shim.dev/min-share, vgpu-shim.dev/priority, vgpu-shim.dev/quantum, vgpu-shim.dev/weight",
+				`vgpu-shim.dev/weight="x"`, `quantum="1h"`, `model="A100": can not be changed`, `b.weight="1": can not`, `annotation weight="1": can not`,
+				"what can is vgpu-shim.dev/max-share, vgpu-shim.dev/memory, vgpu-shim.dev/min-share, vgpu-shim.dev/policy, vgpu-shim.dev/priority, vgpu-shim.dev/quantum, vgpu-shim.dev/weight, vgpu-shim.dev/when-full",
 			},
 			errdefs.IsInvalidArgument,
 		},
@@ -128,6 +128,19 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 			[]string{gpuUUID(0), "70%", "40%"},
 			errdefs.IsFailedPrecondition,
 		},
+		{
+			"memory beyond what is left", id,
+			map[string]string{prefix + "weight": "8", prefix + "memory": "12Gi"},
+			[]string{gpuUUID(0), "8589934592 of 17179869184 bytes are reserved for others"},
+			errdefs.IsFailedPrecondition,
+		},
+		{
+			"memory beyond any GPU", id,
+			map[string]string{prefix + "memory": "17Gi"},
+			[]string{"0 of 1 GPUs", "16Gi"},
+			errdefs.IsFailedPrecondition,
+		},
+		{"an unknown policy", id, map[string]string{prefix + "policy": "best"}, []string{"policy", "online-offline"}, errdefs.IsInvalidArgument},
 	} {
 		t.Run(tc.description, func(t *testing.T) {
 			shown, record := n.vgpu("b"), n.record("b")

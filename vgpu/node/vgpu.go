@@ -3,6 +3,7 @@
 package node
 
 import (
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -40,6 +41,9 @@ type vgpu struct {
 	phase    phase
 	turn     turn
 	deadline timer // the engine's
+	linger   timer // the end of what Take lets it keep
+	gaps     arbiter.Gaps
+	progress uint64 // of its drain, as it was seen last
 	bound    []arbiter.UUID
 	binding  bool // bound is on its way into the store, and not told yet
 
@@ -131,14 +135,24 @@ func (v *vgpu) allClosed() bool {
 func (l *loop) add(v *vgpu) {
 	v.conns = make(map[*conn]struct{})
 	v.said = make(map[string]bool)
-	v.deadline.fire = func() { l.event(arbiter.Event{Kind: arbiter.Deadline, VGPU: v.key}) }
+	v.deadline.fire = func() { l.deadline(v) }
+	v.linger.fire = func() { l.settle(v) }
 	v.removal.fire = func() { l.removalLate(v) }
 	v.lookTimer.fire = func() { l.lookOnce(v) }
 	if !v.leaving {
 		l.current[v.rec.ID] = v
 	}
 	l.vgpus[v.key] = v
-	l.event(arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req})
+	l.event(arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req, Gang: v.gang()})
+}
+
+// gang is the name of the gang of v, unique on this machine: gangs of one name in
+// different namespaces have nothing to do with each other.
+func (v *vgpu) gang() string {
+	if v.req.Gang == "" {
+		return ""
+	}
+	return strings.Join([]string{v.rec.Containerd, v.rec.Namespace, v.req.Gang}, "\x00")
 }
 
 // listenOn takes clients in on a socket from now on. It owns fd unless it fails.
@@ -201,6 +215,7 @@ func (l *loop) removalLate(v *vgpu) {
 func (l *loop) finishRemoval(v *vgpu) {
 	l.arm(&v.removal, 0)
 	l.arm(&v.deadline, 0)
+	l.arm(&v.linger, 0)
 	l.arm(&v.lookTimer, 0)
 	for c := range v.conns {
 		l.hangUp(c)

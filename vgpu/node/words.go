@@ -58,6 +58,22 @@ func revokeWord(p *wire.Page) {
 	p.Word().Store(wire.MakeWord(wire.Draining, wire.Epoch(p.Word().Load())))
 }
 
+// resumeWord opens a word that was revoked. The epoch rises: the client's thread
+// may be about to close the word because of what it saw before.
+func resumeWord(p *wire.Page) {
+	for range tries {
+		w := p.Word().Load()
+		if wire.State(w) != wire.Draining {
+			break
+		}
+		if p.Word().CompareAndSwap(w, wire.MakeWord(wire.Open, wire.Epoch(w)+1)) {
+			p.Wake()
+			return
+		}
+	}
+	openWord(p)
+}
+
 func state(p *wire.Page) uint32 { return wire.State(p.Word().Load()) }
 
 func waiting(p *wire.Page) bool { return p.Waiting().Load() > 0 }

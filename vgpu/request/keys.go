@@ -44,6 +44,7 @@ var keys = map[string]key{
 			return FormatBytes(r.MemoryBytes)
 		},
 		copy: func(to, from *Request) { to.MemoryBytes = from.MemoryBytes },
+		live: true,
 	},
 	"weight": {
 		allowed: fmt.Sprintf("a whole number from 1 to 10000; without it, it is %d", DefaultWeight),
@@ -125,6 +126,21 @@ var keys = map[string]key{
 		format: func(r *Request) string { return r.Model },
 		copy:   func(to, from *Request) { to.Model = from.Model },
 	},
+	"uuid": {
+		allowed: fmt.Sprintf("the UUID of a GPU as nvidia-smi -L prints it (GPU- and 36 characters), or at most %d of them, separated by commas", MaxCount),
+		set: func(r *Request, v string) bool {
+			r.UUIDs = v
+			all := strings.Split(v, ",")
+			for _, u := range all {
+				if !uuid(u) {
+					return false
+				}
+			}
+			return len(all) <= MaxCount
+		},
+		format: func(r *Request) string { return r.UUIDs },
+		copy:   func(to, from *Request) { to.UUIDs = from.UUIDs },
+	},
 	"gang": {
 		allowed: "a name of 1 to 63 letters, digits, '-', '_' or '.'",
 		set: func(r *Request, v string) bool {
@@ -152,6 +168,42 @@ var keys = map[string]key{
 			return r.Bind.String()
 		},
 		copy: func(to, from *Request) { to.Bind = from.Bind },
+	},
+	"when-full": {
+		allowed: "wait or fail: what a process does that needs a GPU when there is none for it",
+		set: func(r *Request, v string) bool {
+			for _, w := range []WhenFull{Wait, Fail} {
+				if v == w.String() {
+					r.WhenFull = w
+					return true
+				}
+			}
+			return false
+		},
+		format: func(r *Request) string {
+			if r.WhenFull == Wait {
+				return ""
+			}
+			return r.WhenFull.String()
+		},
+		copy: func(to, from *Request) { to.WhenFull = from.WhenFull },
+		live: true,
+	},
+	"policy": {
+		allowed: "one of " + strings.Join(presets[:], ", "),
+		set: func(r *Request, v string) bool {
+			p, err := ParsePreset(v)
+			r.Policy = p
+			return err == nil
+		},
+		format: func(r *Request) string {
+			if r.Policy == Default {
+				return ""
+			}
+			return r.Policy.String()
+		},
+		copy: func(to, from *Request) { to.Policy = from.Policy },
+		live: true,
 	},
 }
 
@@ -183,6 +235,50 @@ func (b Bind) String() string {
 		return "early"
 	}
 	return fmt.Sprintf("Bind(%d)", uint8(b))
+}
+
+// String is the annotation's value.
+func (w WhenFull) String() string {
+	switch w {
+	case Wait:
+		return "wait"
+	case Fail:
+		return "fail"
+	}
+	return fmt.Sprintf("WhenFull(%d)", uint8(w))
+}
+
+// NamesGPU says whether a list of UUIDs has this one; an empty list has all.
+func NamesGPU(uuids, uuid string) bool {
+	if uuids == "" {
+		return true
+	}
+	for u := range strings.SplitSeq(uuids, ",") {
+		if strings.EqualFold(u, uuid) {
+			return true
+		}
+	}
+	return false
+}
+
+// uuid says whether v is a GPU's UUID as NVML prints it.
+func uuid(v string) bool {
+	rest, ok := strings.CutPrefix(v, "GPU-")
+	if !ok || len(rest) != 36 {
+		return false
+	}
+	for i, c := range []byte(rest) {
+		switch {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			ok = c == '-'
+		default:
+			ok = '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // integer reads a plain decimal number: no sign, no spaces, no underscores.

@@ -12,6 +12,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+const (
+	gpu1 = "GPU-8c1a45e2-0d3b-4f6a-9e77-0123456789ab"
+	gpu2 = "GPU-8C1A45E2-0d3b-4f6a-9e77-0123456789ac"
+)
+
 func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		description string
@@ -26,9 +31,11 @@ func TestParse(t *testing.T) {
 		{"every key", map[string]string{
 			"gpus": "2", "memory": "8Gi", "weight": "200", "min-share": "0.25", "max-share": "75%",
 			"priority": "high", "quantum": "20ms", "model": "A100", "gang": "job-1", "bind": "early",
+			"uuid": gpu1 + "," + gpu2, "when-full": "fail", "policy": "online-offline",
 		}, "", 1, Request{
 			Count: 2, MemoryBytes: 8 << 30, Weight: 200, MinShare: 0.25, MaxShare: 0.75,
 			Priority: High, Quantum: 20 * time.Millisecond, Model: "A100", Gang: "job-1", Bind: BindEarly,
+			UUIDs: gpu1 + "," + gpu2, WhenFull: Fail, Policy: OnlineOffline,
 		}},
 		{"binary memory", map[string]string{"memory": "512Mi"}, "", 1, Request{Count: 1, MemoryBytes: 512 << 20}},
 		{"decimal memory", map[string]string{"memory": "1G"}, "", 1, Request{Count: 1, MemoryBytes: 1e9}},
@@ -120,6 +127,15 @@ func TestParseRefuses(t *testing.T) {
 		{"a quantum too short", "quantum", "999us", "1ms to 10s"},
 		{"a quantum too long", "quantum", "11s", "1ms to 10s"},
 		{"a negative quantum", "quantum", "-20ms", "1ms to 10s"},
+		{"no UUID", "uuid", "", "GPU-"},
+		{"an index", "uuid", "0", "GPU-"},
+		{"a UUID that is cut off", "uuid", gpu1[:39], "GPU-"},
+		{"a UUID with a wrong digit", "uuid", gpu1[:39] + "g", "GPU-"},
+		{"a MIG instance", "uuid", "MIG-" + gpu1[4:], "GPU-"},
+		{"a space between UUIDs", "uuid", gpu1 + ", " + gpu2, "GPU-"},
+		{"too many UUIDs", "uuid", strings.Repeat(gpu1+",", 16) + gpu1, "at most 16"},
+		{"when-full in another word", "when-full", "block", "wait or fail"},
+		{"an unknown policy", "policy", "best", "native"},
 		{"an empty model", "model", "", "printable"},
 		{"a model with a line break", "model", "A100\n", "printable"},
 		{"a gang with a slash", "gang", "a/b", "letters"},
@@ -261,7 +277,8 @@ func TestChange(t *testing.T) {
 		t.Errorf("what it had became %v", had)
 	}
 	for _, name := range Keys() {
-		want := name == "weight" || name == "min-share" || name == "max-share" || name == "priority" || name == "quantum"
+		want := name == "weight" || name == "min-share" || name == "max-share" || name == "priority" || name == "quantum" ||
+			name == "memory" || name == "policy" || name == "when-full"
 		if _, err := Change(had, map[string]string{Prefix + name: ""}); (err == nil) != want {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -30,6 +30,17 @@ const (
 	BindEarly
 )
 
+// WhenFull says what becomes of a process that needs a GPU when there is none for
+// it.
+type WhenFull uint8
+
+const (
+	// Wait until there is one. The default.
+	Wait WhenFull = iota
+	// Fail: CUDA says that there is no device.
+	Fail
+)
+
 // Request is what a container asks for. The zero value of each field but Count
 // means that the container did not say.
 type Request struct {
@@ -41,8 +52,11 @@ type Request struct {
 	Priority    Priority
 	Quantum     time.Duration // 0: the node's default
 	Model       string        // only on GPUs whose model contains this
+	UUIDs       string        // only on these GPUs, separated by commas
 	Gang        string        // granted together with the others of this name
 	Bind        Bind
+	WhenFull    WhenFull
+	Policy      Preset // over that of the node and the GPU
 }
 
 // DefaultWeight is the weight of a container that names none.

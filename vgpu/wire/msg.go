@@ -46,6 +46,7 @@ const (
 	Refused Type = 65 // Code and Text say why; after a Hello the connection is closed
 	Bound   Type = 66 // Count and UUID
 	Nudge   Type = 67 // doorbell: look at wanted and at the word
+	Wait    Type = 68 // the Bind waits, its answer comes later; Text says why
 )
 
 // Code says why something was refused.
@@ -97,7 +98,7 @@ func Parse(b []byte) (Msg, error) {
 	}
 	switch m.Type {
 	case Hello, Bind, Pending, IdleMsg, Drained, Memory, Identity, Stats,
-		Welcome, Refused, Bound, Nudge:
+		Welcome, Refused, Bound, Nudge, Wait:
 	default:
 		return m, fmt.Errorf("%w: unknown type %d", ErrMalformed, m.Type)
 	}

@@ -16,6 +16,7 @@ const (
 	PageSize    = 4096
 	PageMagic   = 0x55504756
 	PageVersion = 1
+	GapBuckets  = 32
 )
 
 // seals are on every page: a client that shrank it would kill vgpud by SIGBUS.
@@ -30,14 +31,18 @@ type layout struct {
 	Word      uint64
 	_         [7]uint64
 	Wanted    uint32
-	_         [15]uint32
+	Absence   uint32
+	_         [14]uint32
 	Waiting   uint32
 	_         uint32
 	Completed uint64
 	Idle      uint64
 	Submitted uint64
-	_         [4]uint64
-	_         [PageSize - 256]byte
+	Progress  uint64
+	Gap       uint64
+	_         [2]uint64
+	Gaps      [GapBuckets]uint32
+	_         [PageSize - 384]byte
 }
 
 // Page is the memory that vgpud shares with one client. Its methods may be
@@ -126,6 +131,10 @@ func (p *Page) Word() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p
 // Wanted says to the client that somebody else waits; vgpud writes it.
 func (p *Page) Wanted() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Wanted)) }
 
+// AbsenceMS is for how long vgpud must be away, in milliseconds, before the gate
+// opens for threads that wait; 0 is for ever. vgpud writes it.
+func (p *Page) AbsenceMS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Absence)) }
+
 // Waiting is the number of threads at the closed gate; the client writes it.
 func (p *Page) Waiting() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Waiting)) }
 
@@ -143,6 +152,25 @@ func (p *Page) IdleNS() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(
 // or drained, when it is nudged, and at exit.
 func (p *Page) Submitted() *atomic.Uint64 {
 	return (*atomic.Uint64)(unsafe.Pointer(&p.l.Submitted))
+}
+
+// Progress rises when the client's own thread, while it drains, finds more work
+// complete than it did at its look before; the client writes it. In a drain
+// whose work never ends it stands still. It also does while one piece of work, or
+// one stream's whole queue, is under way: what is complete is known by streams.
+func (p *Page) Progress() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p.l.Progress)) }
+
+// GapNS is how long the newest gap was, in nanoseconds: the time from IDLE to the
+// reclaim that made the word OPEN again. A gap that ended in any other way is
+// not counted. The client writes it, before the work that ended the gap is
+// submitted.
+func (p *Page) GapNS() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p.l.Gap)) }
+
+// Gaps are the numbers of such gaps so far by their length: bucket i counts those
+// of at least 2^i ns and less than 2^(i+1), the first also those of 0, the last all
+// longer ones. The client writes them.
+func (p *Page) Gaps() *[GapBuckets]atomic.Uint32 {
+	return (*[GapBuckets]atomic.Uint32)(unsafe.Pointer(&p.l.Gaps))
 }
 
 // Wake wakes every thread that sleeps on the grant word.

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arbiter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// OverrunPolicy is what becomes of a vGPU that does not drain in time.
+type OverrunPolicy uint8
+
+// The policies. Under each of them others are granted at once.
+const (
+	Corun  OverrunPolicy = iota // it goes on beside them; the hardware slices
+	Freeze                      // its processes stand still but in its own turns
+	Kill                        // its processes are killed
+)
+
+var overruns = [...]string{"corun", "freeze", "kill"}
+
+// String is the policy's name.
+func (p OverrunPolicy) String() string { return overruns[p] }
+
+// Overruns is the names of all policies.
+func Overruns() []string { return slices.Clone(overruns[:]) }
+
+// ParseOverrun finds a policy by its name.
+func ParseOverrun(name string) (OverrunPolicy, error) {
+	if i := slices.Index(overruns[:], name); i >= 0 {
+		return OverrunPolicy(i), nil
+	}
+	return 0, fmt.Errorf("unknown overrun policy %q, known are %s", name, strings.Join(overruns[:], ", "))
+}
+
+// maxResumes is how often a drain is resumed before it is an overrun.
+const maxResumes = 3
+
+func (e *Engine) nowPending(now time.Duration, v *vgpu) {
+	t := v.gang
+	switch {
+	case len(v.gpus) == 0:
+	case v.in && t.state == Holding:
+		e.do(Action{Kind: Grant, VGPU: v.id})
+	case v.part && t.state == Holding: // its part had ended, the turn has not
+		e.arrive(now, v)
+		e.grantPart(now, v)
+	default:
+		e.arrive(now, v)
+		if t.state == Idle || t.state == Overrunning {
+			e.enqueue(now, t)
+		}
+		e.touch(t)
+	}
+}
+
+// arrive notes that a client of v stands at the gate.
+func (e *Engine) arrive(now time.Duration, v *vgpu) {
+	if v.waits {
+		return
+	}
+	v.waits, v.since = true, now
+	if v.released != 0 {
+		v.history.add(now - v.released)
+		v.released = 0
+	}
+}
+
+func (e *Engine) enqueue(now time.Duration, t *gang) {
+	t.pending = now
+	e.arrivals++
+	t.arrival = e.arrivals
+	e.queue(now, t)
+}
+
+// queue puts t among those that wait for its GPUs, where its arrival says.
+func (e *Engine) queue(now time.Duration, t *gang) {
+	t.state = Waiting
+	t.start = t.finish
+	for _, g := range t.gpus {
+		if h := g.holder; h != nil && h.state == Holding && !h.taking {
+			// It has the GPU to itself: the virtual time is what it has come
+			// to, so that nobody is owed for the time when nobody waited.
+			g.virtual = max(g.virtual, h.start+h.vtime(now-h.granted))
+		}
+		g.waiting.add(t)
+		t.start = max(t.start, g.virtual)
+	}
+	e.touch(t)
+}
+
+func (e *Engine) dequeue(t *gang) {
+	for _, g := range t.gpus {
+		g.waiting.remove(t)
+	}
+	t.state = Idle
+	if t.late {
+		t.state = Overrunning
+	}
+	e.disarm(t.members[0])
+	e.touch(t)
+}
+
+func (e *Engine) grant(now time.Duration, t *gang) {
+	t.rank = t.class
+	t.guarded = e.aged(now, t) || t.owed(now) > 0
+	e.dequeue(t)
+	t.state, t.taking, t.lingers = Holding, false, false
+	t.granted, t.ended, t.end, t.resumes = now, now, now+t.quantum, 0
+	if !t.native {
+		for _, g := range t.gpus {
+			g.holder = t
+			g.virtual = max(g.virtual, t.start)
+		}
+	}
+	for _, v := range t.members {
+		if len(v.gpus) == 0 {
+			continue
+		}
+		if v.in { // late: what is in flight of it is in its own turn now
+			e.account(now, v, Event{})
+		}
+		v.part = true
+		e.grantPart(now, v)
+	}
+	t.late = false
+}
+
+// grantPart opens the gates of v, whose gang holds.
+func (e *Engine) grantPart(now time.Duration, v *vgpu) {
+	v.in, v.granted, v.waited, v.released = true, now, 0, 0
+	if v.waits {
+		v.waited = now - v.since
+	}
+	v.waits = false
+	e.do(Action{Kind: Grant, VGPU: v.id})
+	if v.gang.taking {
+		e.take(v)
+	}
+}
+
+func (e *Engine) take(v *vgpu) {
+	linger := time.Duration(0)
+	if v.gang.lingers {
+		linger = v.history.linger(e.cfg.Linger, e.cfg.SwitchCost)
+	}
+	e.do(Action{Kind: Take, VGPU: v.id, Linger: linger})
+}
+
+// expired ends a quantum, looks at a drain that takes long, or lets a cap go.
+func (e *Engine) expired(now time.Duration, v *vgpu, ev Event) {
+	t := v.gang
+	switch {
+	case v.armed == 0:
+	case now < v.armed:
+		e.arm(v, v.armed)
+	case t.state == Draining && v.in:
+		e.drainsLong(now, v, ev)
+	case t.state == Holding:
+		e.revoke(now, t)
+	default: // held back by its cap until now
+		v.armed = 0
+		e.touch(t)
+	}
+}
+
+func (e *Engine) revoke(now time.Duration, t *gang) {
+	t.state, t.taking, t.lingers = Draining, false, false
+	for _, v := range t.members {
+		if !v.in {
+			continue
+		}
+		v.drainBy, v.stuck = now+e.cfg.DrainDeadline, false
+		e.do(Action{Kind: Revoke, VGPU: v.id})
+		e.arm(v, now+e.cfg.Stall)
+	}
+}
+
+// drainsLong looks at a drain that is not over yet. It may depend on work behind
+// the gate: a collective one of whose ranks was not launched, a stream that
+// waits for a value which another must write, a host function that needs a lock
+// which a thread at the gate holds.
+func (e *Engine) drainsLong(now time.Duration, v *vgpu, ev Event) {
+	t := v.gang
+	if ev.Waiting {
+		e.arrive(now, v)
+	}
+	v.stuck, v.idle = !ev.Progress, ev.Idle
+	switch {
+	case t.stuck() && t.resumes < maxResumes:
+		e.resume(now, t)
+	case t.stuck(), now >= v.drainBy:
+		e.overrun(now, t)
+	default:
+		e.arm(v, min(v.drainBy, now+e.cfg.Stall))
+	}
+}
+
+// stuck says whether nothing of t gets on while a thread of it stands at the
+// gate.
+func (t *gang) stuck() bool {
+	for _, v := range t.members {
+		if v.in && !v.stuck {
+			return false
+		}
+	}
+	return t.waits()
+}
+
+// resume opens the gates of t again, for a grace that doubles each time.
+func (e *Engine) resume(now time.Duration, t *gang) {
+	t.state, t.guarded = Holding, true
+	t.end = now + t.quantum<<t.resumes
+	t.resumes++
+	for _, v := range t.members {
+		switch {
+		case v.in:
+			v.waits, v.stuck = false, false
+			e.disarm(v)
+			e.do(Action{Kind: Resume, VGPU: v.id})
+		case v.part:
+			e.grantPart(now, v)
+		}
+	}
+	e.touch(t)
+}
+
+// overrun gives the GPUs of t to others although it did not drain. It waits for
+// its next turn if it can use one: a thread stands at its gate, or it is frozen
+// until then.
+func (e *Engine) overrun(now time.Duration, t *gang) {
+	for _, v := range t.members {
+		if !v.in {
+			continue
+		}
+		v.usage.Overruns++
+		e.disarm(v)
+		e.do(Action{Kind: Overrun, VGPU: v.id})
+		e.account(now, v, Event{Idle: v.idle})
+		v.granted, v.waited = now, 0
+	}
+	t.late, t.state = true, Overrunning
+	for _, g := range t.gpus {
+		if g.holder == t {
+			g.holder = nil
+			g.usage.Overruns++
+		}
+	}
+	if e.cfg.Overrun == Freeze || t.waits() {
+		e.enqueue(now, t)
+	}
+	e.touch(t)
+}
+
+// partEnded: the words of v are closed, or its clients dead.
+func (e *Engine) partEnded(now time.Duration, v *vgpu, ev Event) {
+	t := v.gang
+	e.account(now, v, ev)
+	v.in = false
+	e.disarm(v)
+	if ev.Waiting {
+		e.arrive(now, v)
+	}
+	switch {
+	case !t.anyIn():
+		e.turnEnded(now, t)
+	case t.state == Holding && v.waits:
+		e.grantPart(now, v)
+	}
+	e.touch(t)
+}
+
+// turnEnded releases what t holds.
+func (e *Engine) turnEnded(now time.Duration, t *gang) {
+	if len(t.members) != 1 && !t.late {
+		e.charge(t, t.granted, now, t.ended-t.granted)
+	}
+	for _, g := range t.gpus {
+		if g.holder == t {
+			g.holder = nil
+		}
+	}
+	queued := t.state == Waiting // late, and drained while it waited for its next turn
+	if queued {
+		e.dequeue(t)
+	}
+	e.touch(t)
+	t.late, t.state = false, Idle
+	for _, v := range t.members {
+		v.part = false
+	}
+	if len(t.members) != 1 {
+		e.regroup(now, t)
+	}
+	switch {
+	case len(t.gpus) == 0:
+		t.state = Unbound
+	case !t.waits():
+	case queued:
+		e.queue(now, t)
+	default:
+		e.enqueue(now, t)
+	}
+}
+
+// account writes down what v used since it was granted, or since its overrun.
+func (e *Engine) account(now time.Duration, v *vgpu, ev Event) {
+	t := v.gang
+	if t.late && e.cfg.Overrun == Freeze {
+		return // it stood still
+	}
+	turn := Turn{
+		Granted: v.granted,
+		Ended:   now,
+		Waited:  v.waited,
+		Drained: t.state == Draining || t.late,
+		Late:    t.late,
+	}
+	if ev.LastWork > 0 {
+		turn.Ended = min(max(ev.LastWork, v.granted), now)
+	}
+	turn.Held = max(turn.Ended-turn.Granted-max(ev.Idle, 0), 0)
+	turn.Lingered = min(max(ev.Lingered, 0), now-turn.Granted-turn.Held)
+	v.usage.add(turn)
+	for _, g := range v.gpus {
+		g.usage.add(turn)
+	}
+	t.ended = max(t.ended, turn.Ended)
+	if len(t.members) == 1 || t.late {
+		e.charge(t, v.granted, now, turn.Held+turn.Lingered)
+	}
+	if ev.Gaps != nil {
+		v.history.learn(ev.Gaps)
+	}
+	if v.released = 0; !turn.Drained {
+		v.released = turn.Ended
+	}
+	e.do(Action{Kind: Account, VGPU: v.id, Turn: turn})
+}
+
+// charge counts what t used of its shares.
+func (e *Engine) charge(t *gang, from, now, used time.Duration) {
+	if t.late { // others have had their turns since t.start
+		t.finish += t.vtime(used)
+		t.start = max(t.start, t.finish)
+	} else {
+		t.finish = t.start + t.vtime(used)
+	}
+	t.minimum.take(from, now, used)
+	t.maximum.take(from, now, used)
+}
