@@ -22,6 +22,7 @@ type GPU struct {
 	Model       string
 	MemoryBytes uint64
 	PCIBusID    string
+	Devices     []*v1.Device // its own device nodes
 }
 
 // Inventory is a source of GPUs. It is safe for concurrent use until Close.
@@ -43,7 +44,8 @@ type Driver struct {
 	NVML    string // host path of the real libnvidia-ml.so.<version>
 	// Libraries are the other driver libraries.
 	Libraries []Library
-	// Mounts, Devices and Env go into the container as they are.
+	// Mounts, Devices and Env go into the container as they are, and the Devices
+	// of each GPU that it may be given.
 	Mounts  []*v1.Mount
 	Devices []*v1.Device
 	Env     []string

@@ -499,6 +499,7 @@ func (l *loop) answerBind(v *vgpu) {
 		}
 		m.UUID[i] = raw
 	}
+	v.boundEarly("")
 	binders := v.binders
 	v.binders = nil
 	for _, c := range binders {
@@ -521,6 +522,7 @@ func (l *loop) bindWaits(v *vgpu, reason string) {
 }
 
 func (l *loop) unbindable(v *vgpu, reason string) {
+	v.boundEarly(reason)
 	if l.recovery != nil {
 		return // GPUs may still come up: asked again then
 	}

@@ -64,12 +64,16 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var had, stale string
+	var early []arbiter.UUID
 	if err := d.call(func(l *loop) {
 		v := l.current[id]
 		switch {
 		case v == nil:
 		case v.rec.Instance == r.GetInstance():
 			had = v.rec.Dir
+			if v.req.Bind == request.BindEarly {
+				early = v.bound
+			}
 		default:
 			stale = v.rec.Dir
 			l.remove(v)
@@ -78,7 +82,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 		return nil, err
 	}
 	if had != "" {
-		return d.created(id, had)
+		return d.created(id, had, req, early)
 	}
 	if stale != "" {
 		os.RemoveAll(filepath.Join(d.dirs, stale))
@@ -110,7 +114,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 		},
 	}
 	defer func() {
-		if retErr != nil {
+		if retErr != nil && fd >= 0 {
 			unix.Close(fd)
 		}
 	}()
@@ -124,7 +128,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 			d.loop.store.remove(v.name, nil)
 		}
 	}()
-	resp, err := d.created(id, dir)
+	resp, err := d.created(id, dir, req, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -139,12 +143,31 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	if addErr != nil {
 		return nil, addErr
 	}
+	if req.Bind == request.BindEarly {
+		fd = -1 // the vGPU's now
+		if early, err = d.bindEarly(v); err == nil {
+			resp, err = d.created(id, dir, req, early)
+		}
+		if err != nil {
+			_ = d.call(func(l *loop) { l.remove(v) })
+			return nil, err
+		}
+	}
 	d.log.WithFields(v.fields()).WithField("gpus", req.Count).Info("vGPU created")
 	return resp, nil
 }
 
-func (d *Daemon) created(id, dir string) (*v1.CreateResponse, error) {
-	edits, err := d.takeOver.Edits(d.inventory.Driver(), filepath.Join(d.dirs, dir))
+// created answers with the edits for a vGPU: the device nodes of the GPUs to
+// which it is bound or, if there are none yet, of all to which it may be.
+func (d *Daemon) created(id, dir string, req request.Request, bound []arbiter.UUID) (*v1.CreateResponse, error) {
+	driver := d.inventory.Driver()
+	driver.Devices = slices.Clone(driver.Devices)
+	for _, g := range d.inventory.GPUs() {
+		if slices.Contains(bound, arbiter.UUID(g.UUID)) || len(bound) == 0 && candidate(g, req) {
+			driver.Devices = append(driver.Devices, g.Devices...)
+		}
+	}
+	edits, err := d.takeOver.Edits(driver, filepath.Join(d.dirs, dir))
 	if err != nil {
 		return nil, fmt.Errorf("failed to work out the edits: %w", err)
 	}
@@ -202,7 +225,7 @@ func possible(all []gpu.GPU, req request.Request) error {
 	}
 	fit := 0
 	for _, g := range all {
-		if request.NamesGPU(req.UUIDs, g.UUID) && (req.Model == "" || strings.Contains(strings.ToLower(g.Model), strings.ToLower(req.Model))) && req.MemoryBytes <= g.MemoryBytes {
+		if candidate(g, req) {
 			fit++
 		}
 	}
@@ -215,6 +238,12 @@ func possible(all []gpu.GPU, req request.Request) error {
 	}
 	return fmt.Errorf("%d of %d GPUs asked for exist on this node (it has: %s): %w",
 		fit, req.Count, strings.Join(have, ", "), errdefs.ErrFailedPrecondition)
+}
+
+// candidate says whether a request may be bound to g when it is empty.
+func candidate(g gpu.GPU, req request.Request) bool {
+	return request.NamesGPU(req.UUIDs, g.UUID) && req.MemoryBytes <= g.MemoryBytes &&
+		(req.Model == "" || strings.Contains(strings.ToLower(g.Model), strings.ToLower(req.Model)))
 }
 
 // Delete removes a vGPU. It does not wait for what the vGPU has in flight.

@@ -54,7 +54,7 @@ func (i fakeInventory) Name() string { return "fake:" + strconv.Itoa(i.n) }
 func (i fakeInventory) Close() error { return nil }
 func (i fakeInventory) GPUs() (all []gpu.GPU) {
 	for n := range i.n {
-		all = append(all, gpu.GPU{UUID: gpuUUID(n), Model: "Test GPU", MemoryBytes: 16 << 30, PCIBusID: fmt.Sprintf("0000:%02x:00.0", n+1)})
+		all = append(all, gpu.GPU{UUID: gpuUUID(n), Model: "Test GPU", MemoryBytes: 16 << 30, PCIBusID: fmt.Sprintf("0000:%02x:00.0", n+1), Devices: []*v1.Device{{Path: fmt.Sprint("/dev/fake", n)}}})
 	}
 	return all
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -200,7 +201,7 @@ func (l *loop) adopt(v *vgpu) {
 		defer l.poller.post(func() { l.remove(v) })
 	}
 	switch {
-	case len(v.clients)+len(v.expected) == 0:
+	case len(v.clients)+len(v.expected) == 0 && v.req.Bind == request.BindLate:
 		v.bound = nil // nothing of it uses a GPU
 	case len(v.bound) == 0:
 		for _, c := range v.clients {

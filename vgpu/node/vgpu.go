@@ -45,7 +45,8 @@ type vgpu struct {
 	gaps     arbiter.Gaps
 	progress uint64 // of its drain, as it was seen last
 	bound    []arbiter.UUID
-	binding  bool // bound is on its way into the store, and not told yet
+	early    func(error) // waits for the answer to a Bind at Create
+	binding  bool        // bound is on its way into the store, and not told yet
 
 	submissions uint64          // of clients that are gone
 	rubbish     uint64          // connections closed because of what came over them

@@ -45,14 +45,21 @@ func openNVML(cfg Config) (gpu.Inventory, error) {
 		return nil, fmt.Errorf("failed to list the driver's files: %w", err)
 	}
 	edits := []*specs.ContainerEdits{common.ContainerEdits}
-	for _, g := range i.gpus {
+	for n := range i.gpus {
+		g := &i.gpus[n]
 		devices, err := gen.GetDeviceSpecsByID(g.UUID)
 		if err != nil {
 			i.Close()
 			return nil, fmt.Errorf("failed to list the device nodes of %s: %w", g.UUID, err)
 		}
 		for d := range devices {
-			edits = append(edits, &devices[d].ContainerEdits)
+			own := devices[d].ContainerEdits
+			if g.Devices, err = addDevices(g.Devices, own.DeviceNodes); err != nil {
+				i.Close()
+				return nil, err
+			}
+			own.DeviceNodes = nil
+			edits = append(edits, &own)
 		}
 	}
 	if err := collect(&i.driver, edits); err != nil {
@@ -81,14 +88,9 @@ func collect(d *gpu.Driver, edits []*specs.ContainerEdits) error {
 				})
 			}
 		}
-		for _, n := range e.DeviceNodes {
-			dev, err := device(n)
-			if err != nil {
-				return err
-			}
-			if !slices.ContainsFunc(d.Devices, func(o *v1.Device) bool { return o.GetPath() == dev.GetPath() }) {
-				d.Devices = append(d.Devices, dev)
-			}
+		var err error
+		if d.Devices, err = addDevices(d.Devices, e.DeviceNodes); err != nil {
+			return err
 		}
 		d.Env = append(d.Env, e.Env...)
 	}
@@ -96,6 +98,20 @@ func collect(d *gpu.Driver, edits []*specs.ContainerEdits) error {
 		return errors.New("the driver's libcuda.so." + d.Version + " or libnvidia-ml.so." + d.Version + " was not found; is the CUDA part of the driver installed?")
 	}
 	return nil
+}
+
+// addDevices adds device nodes to those that are there, each path once.
+func addDevices(all []*v1.Device, nodes []*specs.DeviceNode) ([]*v1.Device, error) {
+	for _, n := range nodes {
+		dev, err := device(n)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(all, func(o *v1.Device) bool { return o.GetPath() == dev.GetPath() }) {
+			all = append(all, dev)
+		}
+	}
+	return all, nil
 }
 
 // plainLibrary: found by the dynamic linker in its default directories. Others,

@@ -49,6 +49,13 @@ func openSimulated(cfg Config, n int) (gpu.Inventory, error) {
 		i.Close()
 		return nil, fmt.Errorf("the simulated machine %s has %d GPUs, not %d: remove it, or name another (simulated.machine)", cfg.Machine, len(i.gpus), n)
 	}
+	// A device node for each, as real ones have, but it is /dev/null's: so that
+	// who gets which can be seen from inside.
+	for n := range i.gpus {
+		i.gpus[n].Devices = []*v1.Device{{
+			Path: simulatedMachine + strconv.Itoa(n), Type: "c", Major: 1, Minor: 3, FileMode: 0o666, Permissions: "rw",
+		}}
+	}
 	i.driver.CUDA, i.driver.NVML = cuda, ml
 	i.driver.Mounts = []*v1.Mount{{
 		Source: cfg.Machine, Destination: simulatedMachine, Type: "bind",
