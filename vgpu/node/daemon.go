@@ -92,6 +92,12 @@ func New(cfg Config, state *State, inventory gpu.Inventory, log *logrus.Entry, b
 		fateOf:  fateOf,
 		nudging: wire.Msg{Type: wire.Nudge}.Marshal(make([]byte, wire.MsgSize)),
 	}
+	// Also under another policy: an earlier vgpud may have left somebody frozen.
+	if l.freezer, err = findFreezer(); err != nil && l.overrun == arbiter.Freeze {
+		st.close()
+		p.close()
+		return nil, fmt.Errorf("engine.overrun = freeze: %w", err)
+	}
 	p.fired = l.timersFired
 	d.loop = l
 	for _, g := range inventory.GPUs() {
@@ -168,7 +174,11 @@ func (d *Daemon) restoreOne(s stored, used map[string]bool) {
 	dir := filepath.Join(d.dirs, s.Dir)
 	v := &vgpu{key: arbiter.ID(s.Dir), name: s.name, rec: s.record, listen: -1}
 	v.lost = s.Lost && s.Boot == l.boot
-	v.rec.GPUs, v.rec.Pages = nil, nil
+	v.rec.GPUs, v.rec.Pages, v.rec.Frozen = nil, nil, nil
+	if len(s.Frozen) > 0 && s.Boot == l.boot {
+		// Whatever the policy is now. It is frozen anew if it overruns again.
+		v.chores.add(func() { l.thawGroups(v, s.Frozen) })
+	}
 	for _, uuid := range s.GPUs {
 		v.bound = append(v.bound, arbiter.UUID(uuid))
 	}
@@ -347,6 +357,14 @@ func (d *Daemon) Serve(ctx context.Context) error {
 func (d *Daemon) close() {
 	if l := d.loop; l != nil {
 		for _, v := range l.vgpus {
+			if v.cold { // nobody will be here to do it
+				done := make(chan struct{})
+				v.chores.add(func() { l.thawGroups(v, v.frozen); close(done) })
+				select {
+				case <-done:
+				case <-time.After(time.Second): // its container holds something up
+				}
+			}
 			l.closeListener(v)
 			for c := range v.conns {
 				v.chores.close(c.fd)

@@ -69,6 +69,9 @@ func gpuUUID(n int) string { return fmt.Sprintf("GPU-00000000-0000-0000-0000-%01
 type settings struct {
 	gpus           int
 	quantum, drain time.Duration
+	stall          time.Duration
+	overrun        string
+	edit           func(*loop) // before anything is served
 }
 
 func (s settings) config(state string) Config {
@@ -80,6 +83,12 @@ func (s settings) config(state string) Config {
 	}
 	if s.drain == 0 {
 		s.drain = time.Minute
+	}
+	if s.stall != 0 {
+		cfg.Engine.Stall = Duration(s.stall)
+	}
+	if s.overrun != "" {
+		cfg.Engine.Overrun = s.overrun
 	}
 	cfg.Engine.Quantum, cfg.Engine.DrainDeadline = Duration(s.quantum), Duration(s.drain)
 	return cfg
@@ -111,9 +120,10 @@ func newDaemon(cfg Config, gpus int, log *logrus.Entry) (*Daemon, error) {
 // daemonMain is a vgpud that can be killed.
 func daemonMain() {
 	n, _ := strconv.Atoi(os.Getenv("VGPU_NODE_TEST_GPUS"))
+	overrun := os.Getenv("VGPU_NODE_TEST_OVERRUN")
 	quantum, _ := time.ParseDuration(os.Getenv("VGPU_NODE_TEST_QUANTUM"))
 	drain, _ := time.ParseDuration(os.Getenv("VGPU_NODE_TEST_DRAIN"))
-	cfg := settings{gpus: n, quantum: quantum, drain: drain}.config(os.Getenv("VGPU_NODE_TEST_STATE"))
+	cfg := settings{gpus: n, quantum: quantum, drain: drain, overrun: overrun}.config(os.Getenv("VGPU_NODE_TEST_STATE"))
 	if err := cfg.Check(); err != nil {
 		panic(err)
 	}
@@ -182,6 +192,9 @@ func (n *node) start() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	if n.settings.edit != nil {
+		n.settings.edit(d.loop)
+	}
 	n.daemon = d
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -217,7 +230,7 @@ func (n *node) startProcess() {
 	n.t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), role+"=vgpud", "VGPU_NODE_TEST_STATE="+n.state,
-		"VGPU_NODE_TEST_GPUS="+strconv.Itoa(n.settings.gpus),
+		"VGPU_NODE_TEST_GPUS="+strconv.Itoa(n.settings.gpus), "VGPU_NODE_TEST_OVERRUN="+n.settings.overrun,
 		"VGPU_NODE_TEST_QUANTUM="+n.settings.quantum.String(), "VGPU_NODE_TEST_DRAIN="+n.settings.drain.String())
 	cmd.Stderr = n.t.Output()
 	out, err := cmd.StdoutPipe()

@@ -24,6 +24,7 @@ type loop struct {
 	drain   time.Duration // drain deadline
 	absence time.Duration // after which clients go on without vgpud; 0: never
 	overrun arbiter.OverrunPolicy
+	freezer freezer
 
 	engine   *arbiter.Engine
 	inbox    []arbiter.Event // not yet taken in by the engine

@@ -64,6 +64,9 @@ func (l *loop) grant(v *vgpu, contended bool, now time.Duration) {
 		return // the engine will be told that it is gone
 	}
 	late := v.phase == draining // since an overrun
+	if v.cold {
+		l.thaw(v)
+	}
 	if v.phase != holding {
 		for _, uuid := range v.bound {
 			g := l.gpus[uuid]
@@ -139,15 +142,6 @@ func (v *vgpu) progressed() bool {
 	before := v.progress
 	v.progress = sum
 	return sum != before
-}
-
-// overran: others are granted although v did not drain.
-func (l *loop) overran(v *vgpu) {
-	log := l.log.WithFields(v.fields())
-	log.Warn("the turn did not drain in time; others are granted beside it")
-	// The turn is accounted; what comes now is beside those of others.
-	v.turn = turn{granted: l.now(), wanted: v.turn.wanted}
-	v.startTurn()
 }
 
 // want starts to take the turn of v. First wanted is set on every page, only

@@ -220,6 +220,77 @@ func TestAStoppedHolderIsAnOverrunAndComesBack(t *testing.T) {
 	a.ask("work", "work: passed")
 }
 
+// What is in flight ends only when more was submitted: as a collective whose other
+// rank stands at the gate.
+func TestADrainThatDependsOnAGatedThreadIsResumed(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: 5 * time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
+	a1.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("a", "DRAINING")
+	a2.ask("work", "work: passed") // its drain would end never else
+	a1.ask("silent", "silent: ok")
+	a2.ask("silent", "silent: ok")
+	b.expect("work: passed")
+	if u := n.vgpu("a").GetUsage(); u.GetOverruns() != 0 || u.GetTurns() != 1 {
+		t.Errorf("%v", u)
+	}
+}
+
+// After some tries it is an overrun, and its next turn begins although it did not
+// drain.
+func TestADrainThatDependsOnMoreIsAnOverrunInTheEnd(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: 5 * time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
+	a1.ask("work", "work: passed")
+	b.tell("work")
+	for range 3 {
+		n.untilState("a", "DRAINING")
+		a2.ask("work", "work: passed")
+	}
+	n.untilState("a", "DRAINING")
+	a2.tell("work")
+	b.expect("work: passed")
+	b.ask("done", "done: ")
+	a2.expect("work: passed")
+	if u := n.vgpu("a").GetUsage(); u.GetOverruns() != 1 {
+		t.Errorf("%v", u)
+	}
+	a1.ask("silent", "silent: ok")
+	a2.ask("silent", "silent: ok")
+	b.ask("work", "work: passed")
+}
+
+func TestAGangIsGrantedTogether(t *testing.T) {
+	n := newNode(t, settings{gpus: 2, quantum: time.Millisecond})
+	n.create("r0", "gang=job")
+	n.create("r1", "gang=job")
+	n.create("b0", "uuid="+gpuUUID(0))
+	n.create("b1", "uuid="+gpuUUID(1))
+	r0, r1, b0, b1 := n.client("r0"), n.client("r1"), n.client("b0"), n.client("b1")
+	if n.vgpu("r0").GetGpus()[0] == n.vgpu("r1").GetGpus()[0] {
+		t.Fatal("both members are on one GPU")
+	}
+	b0.ask("work", "work: passed")
+	b1.ask("work", "work: passed")
+	r0.tell("work")
+	n.untilState("b0", "DRAINING")
+	n.untilState("b1", "DRAINING") // though nobody stands at the gate of r1
+	b0.ask("silent", "silent: ok")
+	n.untilState("b0", "IDLE")
+	if s := n.vgpu("r0").GetState(); s != "PENDING" {
+		t.Errorf("r0 is %s with one GPU of its gang", s)
+	}
+	b1.ask("silent", "silent: ok")
+	r0.expect("work: passed")
+	n.until("r1 may begin", func() bool { return strings.HasPrefix(r1.ask("word", "word: "), "IDLE") })
+	r1.ask("work", "work: passed")
+}
+
 func TestTwoProcessesOfOneContainerShareItsTurn(t *testing.T) {
 	n := newNode(t, settings{})
 	n.create("a")

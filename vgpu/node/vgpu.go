@@ -48,6 +48,10 @@ type vgpu struct {
 	early    func(error) // waits for the answer to a Bind at Create
 	binding  bool        // bound is on its way into the store, and not told yet
 
+	cold      bool     // it overran, and stands still until its next turn
+	frozen    []string // cgroups that may be frozen
+	coldTimer timer
+
 	submissions uint64          // of clients that are gone
 	rubbish     uint64          // connections closed because of what came over them
 	stats       stats           // of clients that are gone
@@ -101,6 +105,7 @@ func (v *vgpu) ungated() stats {
 func (v *vgpu) record() *record {
 	r := v.rec
 	r.Lost = v.lost
+	r.Frozen = v.frozen
 	for _, u := range v.bound {
 		r.GPUs = append(r.GPUs, string(u))
 	}
@@ -137,6 +142,7 @@ func (l *loop) add(v *vgpu) {
 	v.conns = make(map[*conn]struct{})
 	v.said = make(map[string]bool)
 	v.deadline.fire = func() { l.deadline(v) }
+	v.coldTimer.fire = func() { l.lookCold(v) }
 	v.linger.fire = func() { l.settle(v) }
 	v.removal.fire = func() { l.removalLate(v) }
 	v.lookTimer.fire = func() { l.lookOnce(v) }
@@ -185,6 +191,7 @@ func (l *loop) remove(v *vgpu) {
 		return
 	}
 	v.removed = true
+	l.thaw(v) // to drain, or to die
 	for _, x := range v.expected {
 		l.forget(x)
 	}
@@ -217,6 +224,7 @@ func (l *loop) finishRemoval(v *vgpu) {
 	l.arm(&v.removal, 0)
 	l.arm(&v.deadline, 0)
 	l.arm(&v.linger, 0)
+	l.arm(&v.coldTimer, 0)
 	l.arm(&v.lookTimer, 0)
 	for c := range v.conns {
 		l.hangUp(c)

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// A vGPU that does not drain in time is an overrun. Nothing is inferred about
+// what it has in flight: under the policy freeze its processes stand still while
+// others have their turns, so that they submit nothing more and what depends on
+// them ends or not, and run in turns of its own. Under kill they are killed.
+
+// lookKilled is how often it is looked whether a frozen process was killed.
+const lookKilled = 100 * time.Millisecond
+
+// overran: others are granted although v did not drain.
+func (l *loop) overran(v *vgpu) {
+	l.once(v, logrus.WarnLevel, "the turn did not drain in time; others are granted", logrus.Fields{"policy": l.overrun.String()})
+	// The turn is accounted; what comes now is beside those of others.
+	v.turn = turn{granted: l.now(), wanted: v.turn.wanted}
+	v.startTurn()
+	switch l.overrun {
+	case arbiter.Freeze:
+		l.freeze(v)
+	case arbiter.Kill:
+		for _, c := range v.clients {
+			if state(c.page) == wire.Closed {
+				continue // it did drain
+			}
+			if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil {
+				l.log.WithFields(v.fields()).WithField("pid", c.PID).WithError(err).Error("failed to kill a process")
+			}
+		}
+	}
+}
+
+// freeze makes the processes of v stand still. The cgroups stand in the store
+// before they are frozen: a restarted vgpud thaws them.
+func (l *loop) freeze(v *vgpu) {
+	v.cold = true
+	var pids []int
+	for _, c := range v.clients {
+		pids = append(pids, c.PID)
+	}
+	v.chores.add(func() {
+		groups := make(map[string][]int)
+		var errs error
+		for _, pid := range pids {
+			group, err := l.freezer.group(pid)
+			if err == nil {
+				groups[group] = append(groups[group], pid)
+			}
+			errs = errors.Join(errs, err)
+		}
+		l.poller.post(func() {
+			l.notFrozen(v, errs)
+			l.freezeGroups(v, groups)
+		})
+	})
+}
+
+func (l *loop) notFrozen(v *vgpu, err error) {
+	if err != nil {
+		l.once(v, logrus.WarnLevel, "processes can not be frozen; they go on beside the turns of others", logrus.Fields{logrus.ErrorKey: err})
+	}
+}
+
+func (l *loop) freezeGroups(v *vgpu, groups map[string][]int) {
+	if !v.cold {
+		return // it had its turn meanwhile
+	}
+	for group := range groups {
+		if !slices.Contains(v.frozen, group) {
+			v.frozen = append(v.frozen, group)
+		}
+	}
+	slices.Sort(v.frozen)
+	if len(groups) == 0 {
+		return
+	}
+	l.saved(v, func(err error) {
+		if err != nil || !v.cold {
+			return
+		}
+		v.chores.add(func() {
+			var errs error
+			for group, pids := range groups {
+				errs = errors.Join(errs, l.freezer.freeze(group, pids))
+			}
+			if errs != nil {
+				l.poller.post(func() { l.notFrozen(v, errs) })
+			}
+		})
+		l.arm(&v.coldTimer, l.now()+lookKilled)
+	})
+}
+
+// lookCold thaws v if one of its processes was killed, so that it can die.
+func (l *loop) lookCold(v *vgpu) {
+	if !v.cold {
+		return
+	}
+	l.arm(&v.coldTimer, l.now()+lookKilled)
+	if v.chores.left() > 0 {
+		return
+	}
+	var pids []int
+	for _, c := range v.clients {
+		pids = append(pids, c.PID)
+	}
+	v.chores.add(func() {
+		if killed(pids) {
+			l.poller.post(func() { l.thaw(v) })
+		}
+	})
+}
+
+// thaw lets the processes of v run.
+func (l *loop) thaw(v *vgpu) {
+	v.cold = false
+	l.arm(&v.coldTimer, 0)
+	if len(v.frozen) == 0 {
+		return
+	}
+	groups := v.frozen
+	v.chores.add(func() {
+		l.thawGroups(v, groups)
+		l.poller.post(func() {
+			if !v.cold && !v.removed && l.vgpus[v.key] == v {
+				v.frozen = nil
+				l.saved(v, func(error) {})
+			}
+		})
+	})
+}
+
+func (l *loop) thawGroups(v *vgpu, groups []string) {
+	for _, group := range groups {
+		if err := l.freezer.thaw(group); err != nil {
+			l.log.WithFields(v.fields()).WithError(err).Error("processes can not be thawed; write it there by hand, or delete the container")
+		}
+	}
+}

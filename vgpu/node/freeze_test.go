@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// cgroup is one for a test, as a container has one.
+type cgroup struct {
+	t    *testing.T
+	path string
+}
+
+// newCgroup makes a cgroup of a version. The test needs root.
+func newCgroup(t *testing.T, version int) cgroup {
+	t.Helper()
+	f, err := findFreezer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := f.v1
+	if version == 2 {
+		root = f.v2
+	}
+	if root == "" {
+		t.Fatalf("no freezer of version %d is mounted: %+v", version, f)
+	}
+	c := cgroup{t, filepath.Join(root, fmt.Sprintf("vgpu-test-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")))}
+	if err := os.Mkdir(c.path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// Whoever was in it is dead, or on its way.
+		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+			inner := os.Remove(filepath.Join(c.path, frozenGroup))
+			if err := os.Remove(c.path); err == nil {
+				return
+			} else if time.Now().After(deadline) {
+				t.Errorf("left: %v %v", err, inner)
+				return
+			}
+		}
+	})
+	return c
+}
+
+func (c cgroup) add(p *clientProcess) {
+	c.t.Helper()
+	if err := os.WriteFile(filepath.Join(c.path, "cgroup.procs"), []byte(strconv.Itoa(p.cmd.Process.Pid)), 0); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// frozen says whether what we froze below it stands still.
+func (c cgroup) frozen() bool {
+	c.t.Helper()
+	state, err := os.ReadFile(filepath.Join(c.path, frozenGroup, "freezer.state"))
+	if errors.Is(err, os.ErrNotExist) {
+		events, err := os.ReadFile(filepath.Join(c.path, frozenGroup, "cgroup.events"))
+		return err == nil && strings.Contains(string(events), "frozen 1")
+	}
+	return strings.TrimSpace(string(state)) == "FROZEN"
+}
+
+// only leaves the freezer of one version.
+func only(version int) func(*loop) {
+	return func(l *loop) {
+		if version == 1 {
+			l.freezer.v2 = ""
+		} else {
+			l.freezer.v1 = ""
+		}
+	}
+}
+
+func forBothVersions(t *testing.T, test func(t *testing.T, version int)) {
+	for _, version := range []int{1, 2} {
+		t.Run(fmt.Sprint("cgroup version ", version), func(t *testing.T) { test(t, version) })
+	}
+}
+
+// Its work never ends by itself: the process stands still while others have
+// their turn, and runs in its own.
+func TestAnOverrunStandsStillButInItsOwnTurns(t *testing.T) {
+	forBothVersions(t, func(t *testing.T, version int) {
+		n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze", edit: only(version)})
+		n.create("a")
+		n.create("b")
+		group := newCgroup(t, version)
+		a, b := n.client("a"), n.client("b")
+		group.add(a)
+		a.ask("work", "work: passed")
+		b.ask("work", "work: passed")
+		n.until("a is frozen", group.frozen)
+		if s := n.vgpu("a").GetState(); s != "OVERRUN" {
+			t.Errorf("a is %s", s)
+		}
+		// It waits for its turn, without a word.
+		b.ask("done", "done: ")
+		n.until("a runs", func() bool { return !group.frozen() })
+		n.untilState("a", "HOLDING")
+		if s := a.ask("word", "word: "); !strings.HasPrefix(s, "OPEN") {
+			t.Errorf("its word is %s", s)
+		}
+		// And again.
+		b.ask("work", "work: passed")
+		n.until("a is frozen again", group.frozen)
+		b.ask("done", "done: ")
+		n.untilState("a", "HOLDING")
+		a.ask("done", "done: ")
+		b.ask("work", "work: passed")
+		if group.frozen() {
+			t.Error("a is frozen, with nothing in flight")
+		}
+		if u := n.vgpu("a").GetUsage(); u.GetOverruns() != 2 {
+			t.Errorf("%v", u)
+		}
+	})
+}
+
+// Under version 1 what is frozen does not take SIGKILL.
+func TestAFrozenProcessCanBeKilled(t *testing.T) {
+	forBothVersions(t, func(t *testing.T, version int) {
+		n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze", edit: only(version)})
+		n.create("a")
+		n.create("b")
+		group := newCgroup(t, version)
+		a, b := n.client("a"), n.client("b")
+		group.add(a)
+		a.ask("work", "work: passed")
+		b.ask("work", "work: passed")
+		n.until("a is frozen", group.frozen)
+		a.kill() // waits for it
+		n.untilState("a", "UNBOUND")
+		b.ask("done", "done: ")
+	})
+}
+
+func TestAFrozenContainerCanBeRemoved(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
+	n.create("a")
+	n.create("b")
+	group := newCgroup(t, 1)
+	a, b := n.client("a"), n.client("b")
+	group.add(a)
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.until("a is frozen", group.frozen)
+	n.delete("a")
+	n.until("a runs", func() bool { return !group.frozen() })
+}
+
+// What is executed in the container, such as a probe, is not in the cgroup that
+// is frozen, and neither is what does not use the GPU.
+func TestOthersInTheContainerOfAFrozenProcessRun(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
+	n.create("a")
+	n.create("b")
+	group := newCgroup(t, 1)
+	a, b, probe := n.client("a"), n.client("b"), n.process("a")
+	group.add(a)
+	group.add(probe)
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.until("a is frozen", group.frozen)
+	probe.ask("start "+n.created["a"], "start: ")
+	if self, err := os.ReadFile(filepath.Join(group.path, "freezer.state")); err != nil || strings.TrimSpace(string(self)) != "THAWED" {
+		t.Errorf("the container's own cgroup is %s, %v", self, err)
+	}
+}
+
+func TestARestartedVgpudThawsWhatItLeftFrozen(t *testing.T) {
+	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: 50 * time.Millisecond, overrun: "freeze"})
+	n.create("a")
+	n.create("b")
+	group := newCgroup(t, 1)
+	a, b := n.client("a"), n.client("b")
+	group.add(a)
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.until("a is frozen", group.frozen)
+	n.kill()
+	n.settings.overrun = "corun"
+	n.startProcess()
+	n.until("a runs", func() bool { return !group.frozen() })
+	a.ask("silent", "silent: ok")
+	b.ask("done", "done: ")
+	a.ask("work", "work: passed")
+}
+
+func TestAStoppedVgpudLeavesNobodyFrozen(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
+	n.create("a")
+	n.create("b")
+	group := newCgroup(t, 1)
+	a, b := n.client("a"), n.client("b")
+	group.add(a)
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.until("a is frozen", group.frozen)
+	n.stop()
+	if group.frozen() {
+		t.Error("a is frozen")
+	}
+}
+
+func TestAProcessWithoutACgroupOfItsOwnIsNotFrozen(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
+	if group, err := n.daemon.loop.freezer.group(1); err == nil {
+		t.Errorf("process 1 would be put into %s", group)
+	}
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed") // beside it
+	a.ask("done", "done: ")
+}
+
+func TestAnOverrunIsKilledIfThatIsThePolicy(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "kill"})
+	n.create("a")
+	n.create("b")
+	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
+	a1.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	a1.dead = true
+	err := a1.cmd.Wait()
+	status, ok := a1.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if !ok || status.Signal() != syscall.SIGKILL {
+		t.Errorf("%v", err)
+	}
+	b.ask("done", "done: ")
+	a2.ask("work", "work: passed") // it had drained
+}
