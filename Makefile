@@ -137,6 +137,7 @@ install: ## install into DESTDIR, PREFIX; run make build first
 	cp -a $(BUILD)/simgpu/lib/. $(DESTDIR)$(LIBDIR)/simgpu/lib
 	cp -r configs/. $(DESTDIR)$(DATADIR)
 	sed 's#/usr/bin/#$(BINDIR)/#' configs/systemd/vgpud.service >$(DESTDIR)$(UNITDIR)/vgpud.service
+	install -m 0644 configs/systemd/vgpud.socket $(DESTDIR)$(UNITDIR)
 
 .PHONY: clean
 clean: ## remove what was built (.tools, which setup made, stays)

@@ -8,11 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
@@ -76,11 +79,15 @@ func command() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := configure(cmd, file, flags)
+			listen, passed, err := passedSocket(activation.Files(true))
 			if err != nil {
 				return usage{err}
 			}
-			return run(cmd.Context(), cfg)
+			cfg, err := configure(cmd, file, flags, passed)
+			if err != nil {
+				return usage{err}
+			}
+			return run(cmd.Context(), cfg, listen)
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
@@ -96,8 +103,9 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// configure reads the file and puts the flags that were given over it.
-func configure(cmd *cobra.Command, file string, flags node.Config) (node.Config, error) {
+// configure reads the file and puts the flags that were given over it. A socket
+// that was passed must fit what they say.
+func configure(cmd *cobra.Command, file string, flags node.Config, passed string) (node.Config, error) {
 	cfg := node.DefaultConfig()
 	if file == "" {
 		if _, err := os.Stat(node.DefaultConfigFile); err == nil {
@@ -124,10 +132,15 @@ func configure(cmd *cobra.Command, file string, flags node.Config) (node.Config,
 			*f.to = *f.from
 		}
 	}
+	if err := use(passed, &cfg); err != nil {
+		return cfg, err
+	}
 	return cfg, cfg.Check()
 }
 
-func run(ctx context.Context, cfg node.Config) (retErr error) {
+// run is vgpud once it is configured. The control socket is its own to make if
+// listen is nil.
+func run(ctx context.Context, cfg node.Config, listen net.Listener) (retErr error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	syscall.Umask(0o077)
@@ -148,11 +161,22 @@ func run(ctx context.Context, cfg node.Config) (retErr error) {
 	}
 	entry := logrus.NewEntry(log)
 
+	manager := func(state string) {
+		if _, err := daemon.SdNotify(false, state); err != nil {
+			entry.WithError(err).Warn("failed to tell the service manager")
+		}
+	}
+	watchdog, err := daemon.SdWatchdogEnabled(true)
+	if err != nil {
+		return usage{fmt.Errorf("failed to read what the service manager says about its watchdog: %w", err)}
+	}
+
 	// First of all: what follows makes files in there.
-	state, err := node.OpenState(cfg.State)
+	state, err := node.OpenState(cfg.State, cfg.Socket)
 	if err != nil {
 		return err
 	}
+	manager(opening)
 	inventory, err := source.Open(source.Config{
 		GPUs: cfg.GPUs, SimulatedRoot: cfg.Simulated.Root, Machine: cfg.Simulated.Machine,
 		Log: entry.Infof,
@@ -164,15 +188,22 @@ func run(ctx context.Context, cfg node.Config) (retErr error) {
 	for _, g := range inventory.GPUs() {
 		entry.WithFields(logrus.Fields{"uuid": g.UUID, "model": g.Model, "memory_bytes": g.MemoryBytes}).Info("found a GPU")
 	}
-	daemon, err := node.New(cfg, state, inventory, entry, node.Build{Version: version.Version, Commit: version.Commit})
+	d, err := node.New(cfg, state, listen, inventory, entry, node.Build{Version: version.Version, Commit: version.Commit})
 	if err != nil {
 		return err
 	}
-	entry.WithFields(logrus.Fields{"version": version.Version, "gpus": inventory.Name(), "socket": cfg.Socket}).Info("vgpud serves")
-	if err := notifyReady(); err != nil {
-		entry.WithError(err).Warn("failed to tell the service manager")
-	}
-	err = daemon.Serve(ctx)
+	entry.WithFields(logrus.Fields{"version": version.Version, "gpus": inventory.Name(), "socket": cfg.Socket, "socket_passed": listen != nil}).Info("vgpud serves")
+
+	tick := time.NewTicker(beat(watchdog))
+	defer tick.Stop()
+	attended := make(chan struct{})
+	go func() {
+		defer close(attended)
+		attend(ctx, d.Status, tick.C, watchdog > 0, manager)
+	}()
+	err = d.Serve(ctx)
+	stop() // if it ended by itself
+	<-attended
 	entry.Info("vgpud stops; containers go on")
 	return err
 }

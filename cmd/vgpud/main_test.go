@@ -31,7 +31,7 @@ func parse(t *testing.T, args ...string) (node.Config, error) {
 		}
 		*to = value
 	}
-	return configure(cmd, file, flags)
+	return configure(cmd, file, flags, "")
 }
 
 func TestFlagsWinOverTheFile(t *testing.T) {

@@ -353,7 +353,7 @@ func TestVgpudDoesNotStartWithoutTheTakeOverLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = New(cfg, state, fakeInventory{1}, discard(), Build{})
+	_, err = New(cfg, state, nil, fakeInventory{1}, discard(), Build{})
 	if err == nil || !strings.Contains(err.Error(), cfg.Library.CUDA) || !strings.Contains(err.Error(), "make install") {
 		t.Errorf("%v", err)
 	}

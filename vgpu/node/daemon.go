@@ -48,11 +48,13 @@ type Daemon struct {
 type Build struct{ Version, Commit string }
 
 // New makes a vgpud from a configuration that Check has passed. It finds the
-// vGPUs of an earlier vgpud again, and listens. It owns state from now on, also
-// on error. The inventory stays the caller's to close, after Serve.
-func New(cfg Config, state *State, inventory gpu.Inventory, log *logrus.Entry, build Build) (_ *Daemon, retErr error) {
+// vGPUs of an earlier vgpud again, and listens: on the control socket that it
+// was given, or, if that is nil, on one that it makes and removes. It owns state
+// and listen from now on, also on error. The inventory stays the caller's to
+// close, after Serve.
+func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory, log *logrus.Entry, build Build) (_ *Daemon, retErr error) {
 	d := &Daemon{
-		cfg: cfg, state: state, log: log, inventory: inventory, build: build, started: time.Now(),
+		cfg: cfg, state: state, listen: listen, log: log, inventory: inventory, build: build, started: time.Now(),
 		takeOver: gpu.TakeOver{Library: cfg.Library.CUDA, Dirs: cfg.Library.Dirs},
 		dirs:     filepath.Join(state.dir, "c"),
 		ended:    make(chan struct{}),
@@ -254,27 +256,38 @@ func (d *Daemon) sweep(dirs []os.DirEntry, used map[string]bool) {
 }
 
 func (d *Daemon) listenControl() error {
-	if err := removeDeadSocket(d.cfg.Socket); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(d.cfg.Socket), 0o700); err != nil {
-		return fmt.Errorf("failed to make the control socket's directory: %w", err)
-	}
 	server, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixCredentialsFunc(onlyRoot)))
 	if err != nil {
 		return fmt.Errorf("failed to make the control server: %w", err)
 	}
-	listen, err := net.Listen("unix", d.cfg.Socket)
-	if err != nil {
-		return fmt.Errorf("failed to listen on the control socket: %w", err)
-	}
-	if err := os.Chmod(d.cfg.Socket, 0o600); err != nil {
-		listen.Close()
-		return fmt.Errorf("failed to close the control socket to others: %w", err)
+	if d.listen == nil {
+		if d.listen, err = makeSocket(d.cfg.Socket); err != nil {
+			return err
+		}
 	}
 	v1.RegisterControlService(server, d)
-	d.server, d.listen = server, listen
+	d.server = server
 	return nil
+}
+
+// makeSocket makes the control socket, in the place of one that an earlier vgpud
+// left.
+func makeSocket(path string) (net.Listener, error) {
+	if err := removeDeadSocket(path); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("failed to make the control socket's directory: %w", err)
+	}
+	listen, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("failed to listen on the control socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		listen.Close()
+		return nil, fmt.Errorf("failed to close the control socket to others: %w", err)
+	}
+	return listen, nil
 }
 
 // removeDeadSocket makes room for a socket: it removes one on which nobody
@@ -384,6 +397,22 @@ func (d *Daemon) close() {
 		d.listen.Close()
 	}
 	d.state.Close()
+}
+
+// Status is how a vgpud stands.
+type Status struct {
+	VGPUs, GPUs int
+	Recovering  bool // processes of before a restart have not all come back
+}
+
+// Status asks the loop, and nothing else: it returns once the loop has answered,
+// or has ended. While the loop is stuck it does not. It may be called before
+// Serve.
+func (d *Daemon) Status() (s Status, err error) {
+	err = d.call(func(l *loop) {
+		s = Status{VGPUs: len(l.current), GPUs: len(l.gpus), Recovering: l.recovery != nil}
+	})
+	return s, err
 }
 
 // call runs fn in the loop and waits for it.

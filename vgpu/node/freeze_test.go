@@ -94,7 +94,7 @@ func TestAnOverrunStandsStillButInItsOwnTurns(t *testing.T) {
 	forBothVersions(t, func(t *testing.T, version int) {
 		n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze", edit: only(version)})
 		n.create("a")
-		n.create("b")
+		n.create("b", "quantum=10s")
 		group := newCgroup(t, version)
 		a, b := n.client("a"), n.client("b")
 		group.add(a)
@@ -132,7 +132,7 @@ func TestAFrozenProcessCanBeKilled(t *testing.T) {
 	forBothVersions(t, func(t *testing.T, version int) {
 		n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze", edit: only(version)})
 		n.create("a")
-		n.create("b")
+		n.create("b", "quantum=10s")
 		group := newCgroup(t, version)
 		a, b := n.client("a"), n.client("b")
 		group.add(a)
@@ -148,7 +148,7 @@ func TestAFrozenProcessCanBeKilled(t *testing.T) {
 func TestAFrozenContainerCanBeRemoved(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
 	n.create("a")
-	n.create("b")
+	n.create("b", "quantum=10s")
 	group := newCgroup(t, 1)
 	a, b := n.client("a"), n.client("b")
 	group.add(a)
@@ -164,7 +164,7 @@ func TestAFrozenContainerCanBeRemoved(t *testing.T) {
 func TestOthersInTheContainerOfAFrozenProcessRun(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
 	n.create("a")
-	n.create("b")
+	n.create("b", "quantum=10s")
 	group := newCgroup(t, 1)
 	a, b, probe := n.client("a"), n.client("b"), n.process("a")
 	group.add(a)
@@ -181,7 +181,7 @@ func TestOthersInTheContainerOfAFrozenProcessRun(t *testing.T) {
 func TestARestartedVgpudThawsWhatItLeftFrozen(t *testing.T) {
 	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: 50 * time.Millisecond, overrun: "freeze"})
 	n.create("a")
-	n.create("b")
+	n.create("b", "quantum=10s")
 	group := newCgroup(t, 1)
 	a, b := n.client("a"), n.client("b")
 	group.add(a)
@@ -200,7 +200,7 @@ func TestARestartedVgpudThawsWhatItLeftFrozen(t *testing.T) {
 func TestAStoppedVgpudLeavesNobodyFrozen(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
 	n.create("a")
-	n.create("b")
+	n.create("b", "quantum=10s")
 	group := newCgroup(t, 1)
 	a, b := n.client("a"), n.client("b")
 	group.add(a)
@@ -219,7 +219,7 @@ func TestAProcessWithoutACgroupOfItsOwnIsNotFrozen(t *testing.T) {
 		t.Errorf("process 1 would be put into %s", group)
 	}
 	n.create("a")
-	n.create("b")
+	n.create("b", "quantum=10s")
 	a, b := n.client("a"), n.client("b")
 	a.ask("work", "work: passed")
 	b.ask("work", "work: passed") // beside it
@@ -229,7 +229,7 @@ func TestAProcessWithoutACgroupOfItsOwnIsNotFrozen(t *testing.T) {
 func TestAnOverrunIsKilledIfThatIsThePolicy(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "kill"})
 	n.create("a")
-	n.create("b")
+	n.create("b", "quantum=10s")
 	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
 	a1.ask("work", "work: passed")
 	b.ask("work", "work: passed")

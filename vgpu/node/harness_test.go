@@ -114,11 +114,14 @@ func newDaemon(cfg Config, gpus int, log *logrus.Entry) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(cfg, state, fakeInventory{gpus}, log, Build{Version: "test"})
+	return New(cfg, state, nil, fakeInventory{gpus}, log, Build{Version: "test"})
 }
 
-// daemonMain is a vgpud that can be killed.
+// daemonMain is a vgpud that can be killed, and may do what systemd's unit lets it.
 func daemonMain() {
+	if os.Getenv(confined) == "" {
+		panic(confine())
+	}
 	n, _ := strconv.Atoi(os.Getenv("VGPU_NODE_TEST_GPUS"))
 	overrun := os.Getenv("VGPU_NODE_TEST_OVERRUN")
 	quantum, _ := time.ParseDuration(os.Getenv("VGPU_NODE_TEST_QUANTUM"))

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,8 +25,9 @@ const lockFile = "lock"
 // OpenState takes a state directory, before anything else is done in it. It is
 // made if it is not there. One that is there must be empty or an earlier
 // vgpud's, and nobody else's to write: what is in it is removed at times, and
-// gets mounted into containers.
-func OpenState(dir string) (_ *State, retErr error) {
+// gets mounted into containers. Sockets with the paths of made do not count:
+// somebody made them for vgpud.
+func OpenState(dir string, made ...string) (_ *State, retErr error) {
 	if err := privateDir(dir); err != nil {
 		return nil, err
 	}
@@ -33,6 +35,9 @@ func OpenState(dir string) (_ *State, retErr error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to look into the state directory: %w", err)
 	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
+		return e.Type() == fs.ModeSocket && slices.Contains(made, filepath.Join(dir, e.Name()))
+	})
 	path := filepath.Join(dir, lockFile)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) && len(entries) > 0 {
 		return nil, fmt.Errorf("the state directory %s is not empty and not vgpud's (there is no file %q in it): name a new one with --state, or empty it", dir, lockFile)

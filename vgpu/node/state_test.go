@@ -64,6 +64,39 @@ func TestAStateDirectoryIsNotTakenOver(t *testing.T) {
 	}
 }
 
+func TestTheControlSocketMayBeThereBeforeVgpud(t *testing.T) {
+	for what, tc := range map[string]struct {
+		name string
+		file func(path string) error
+		ok   bool
+	}{
+		"the control socket":            {"vgpud.sock", socketAt, true},
+		"another socket":                {"x.sock", socketAt, false},
+		"a file with the socket's name": {"vgpud.sock", func(path string) error { return os.WriteFile(path, nil, 0o600) }, false},
+	} {
+		dir := t.TempDir()
+		if err := tc.file(filepath.Join(dir, tc.name)); err != nil {
+			t.Fatal(err)
+		}
+		state, err := OpenState(dir, filepath.Join(dir, "vgpud.sock"))
+		if (err == nil) != tc.ok || (err != nil && !strings.Contains(err.Error(), "not vgpud's")) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if err == nil {
+			state.Close()
+		}
+	}
+}
+
+func socketAt(path string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+}
+
 func TestFilesOfOthersAreNotSwept(t *testing.T) {
 	n := newNode(t, settings{})
 	n.stop()
