@@ -170,6 +170,7 @@ func (e *Engine) revoke(now time.Duration, t *gang) {
 	t.state, t.taking, t.lingers = Draining, false, false
 	for _, v := range t.members {
 		if !v.in {
+			e.disarm(v) // it may be the one that had the quantum
 			continue
 		}
 		v.drainBy, v.stuck = now+e.cfg.DrainDeadline, false

@@ -98,7 +98,7 @@ func (l *loop) act(actions []arbiter.Action, now time.Duration) {
 		case arbiter.Revoke:
 			l.revoke(v)
 		case arbiter.Resume:
-			l.resume(v)
+			l.resume(v, takeFollows(actions[i+1:], a.VGPU))
 		case arbiter.Arm:
 			l.arm(&v.deadline, a.At)
 		case arbiter.Overrun:

@@ -104,14 +104,19 @@ func (l *loop) grant(v *vgpu, contended bool, now time.Duration) {
 
 // resume opens what was revoked: the drain of v, or of another vGPU of its gang,
 // depends on work that stands at the gate.
-func (l *loop) resume(v *vgpu) {
+func (l *loop) resume(v *vgpu, contended bool) {
 	if v.phase != draining || v.removed {
 		return
 	}
 	l.log.WithFields(v.fields()).Debug("a drain made no progress while threads waited at the gate; it is resumed")
 	v.phase = holding
+	var wanted uint32
+	if v.turn.wanted = contended; contended {
+		wanted = 1
+	}
 	for _, c := range v.clients {
 		if c.joined {
+			c.page.Wanted().Store(wanted)
 			resumeWord(c.page)
 		}
 	}
