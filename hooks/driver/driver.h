@@ -250,6 +250,9 @@ void vgpu_streams_put_back(struct vgpu_stream *taken);
 void vgpu_streams_each(bool (*visit)(struct vgpu_stream *s, void *arg), void *arg);
 /* Puts a complete orphan back; the caller holds the fence exclusively. */
 void vgpu_stream_recycle(struct vgpu_stream *s);
+/* Pieces of work known to be complete: only rises. A stream's queue of which
+ * nothing but its end can be asked counts when all of it is. */
+uint64_t vgpu_streams_completed(void *arg);
 /* There is work of which no record could be made, for ever. */
 bool vgpu_streams_lost(void);
 void vgpu_streams_thread_key(void);

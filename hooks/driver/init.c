@@ -81,7 +81,11 @@ static CUresult init_with(__typeof__(&cuInit) real, unsigned int flags, const ui
 
 static CUresult first_init(__typeof__(&cuInit) real, unsigned int flags)
 {
-	static const struct vgpu_gate_ops ops = { .in_flight = vgpu_in_flight, .poll = vgpu_poll };
+	static const struct vgpu_gate_ops ops = {
+		.in_flight = vgpu_in_flight,
+		.poll = vgpu_poll,
+		.completed = vgpu_streams_completed,
+	};
 	struct vgpu_gate_error err = { 0 };
 	uint8_t uuid[VGPU_UUIDS][16];
 	CUresult r;

@@ -368,6 +368,19 @@ void vgpu_streams_each(bool (*visit)(struct vgpu_stream *s, void *arg), void *ar
 				return;
 }
 
+uint64_t vgpu_streams_completed(void *arg)
+{
+	uint64_t sum = 0;
+
+	(void)arg;
+	/* Free records too: what their former streams completed must not go down. */
+	for (struct chunk *c = atomic_load_explicit(&table.chunks, memory_order_acquire); c;
+	     c = atomic_load_explicit(&c->next, memory_order_relaxed))
+		for (int i = 0; i < CHUNK; i++)
+			sum += atomic_load_explicit(&c->records[i].completed, memory_order_relaxed);
+	return sum;
+}
+
 bool vgpu_streams_lost(void)
 {
 	return atomic_load_explicit(&table.lost, memory_order_acquire);

@@ -80,15 +80,27 @@ static inline void waiting_lower(uint32_t *waiting)
 	__atomic_sub_fetch(waiting, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Numbers for people and for accounts; nothing is decided on them. */
+/* Numbers for people and for accounts; no grant hangs on them. Relaxed: they
+ * must only not tear. */
+static inline uint64_t stat_load(uint64_t *stat)
+{
+	return __atomic_load_n(stat, __ATOMIC_RELAXED);
+}
+
 static inline void stat_store(uint64_t *stat, uint64_t value)
 {
 	__atomic_store_n(stat, value, __ATOMIC_RELAXED);
 }
 
-static inline void stat_add(uint64_t *stat, uint64_t value)
+/* For the only thread that may write it now: no locked operation. */
+static inline void stat_raise(uint64_t *stat, uint64_t by)
 {
-	__atomic_add_fetch(stat, value, __ATOMIC_RELAXED);
+	stat_store(stat, stat_load(stat) + by);
+}
+
+static inline void tally(uint32_t *count)
+{
+	__atomic_store_n(count, __atomic_load_n(count, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 }
 
 static inline void cpu_relax(void)

@@ -8,6 +8,9 @@
  *   IDLE(e)    -> OPEN(e)     new work: reclaimed without a message
  *   DRAINING(e)-> CLOSED(e)   thread.c, after a revoke
  *
+ * While vgpud is away thread.c also makes, for this process alone, some of the
+ * changes that are vgpud's.
+ *
  * Every change is a compare-and-swap of state and epoch; one that fails means
  * that vgpud was quicker, and its state stands.
  */
@@ -50,6 +53,11 @@ static void sleep_on(uint64_t *word, uint64_t seen)
 	syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT, (uint32_t)seen, NULL, NULL, 0);
 }
 
+void vgpu_gate_wake(void)
+{
+	syscall(SYS_futex, (uint32_t *)&vgpu_gate.page->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
 /* Once, until it has submitted, counts this thread among those that wait.
  * Neither a signal handler that submits nor a cancellation may come between the
  * count and the bell: the next one would find the count raised and not ring. */
@@ -83,6 +91,20 @@ static bool wait_at_exit(uint64_t w)
 	return !vgpu_sock_alive();
 }
 
+/* This thread made the word OPEN again. It alone writes these numbers until it
+ * counts out: before, nobody else can make the word IDLE, let alone reclaim it.
+ * Its counting out, the count of 0 that the next IDLE takes and the word order
+ * its stores before the next reclaim's loads. So plain loads and stores will do;
+ * vgpud reads each number by itself. */
+static void gap_ended(struct vgpu_page *page, uint64_t ns)
+{
+	unsigned bucket = 63u - (unsigned)__builtin_clzll(ns | 1);
+
+	stat_raise(&page->idle_ns, ns);
+	stat_store(&page->gap_ns, ns);
+	tally(&page->gaps[bucket < VGPU_GAPS ? bucket : VGPU_GAPS - 1]);
+}
+
 void vgpu_gate_enter(void)
 {
 #ifndef VGPU_NO_GATE
@@ -101,11 +123,9 @@ void vgpu_gate_enter(void)
 		case VGPU_IDLE:
 			if (!word_cas(&page->word, w, VGPU_WORD(VGPU_OPEN, VGPU_EPOCH(w))))
 				continue;
-			/* Nobody writes these as long as this thread is inside:
-			 * that takes a count of 0 after the word was OPEN. An
-			 * older epoch: vgpud granted it as IDLE. */
-			if (vgpu_gate.idle_epoch == VGPU_EPOCH(w))
-				stat_add(&page->idle_ns, now_ns() - vgpu_gate.idle_since_ns);
+			/* An older epoch: vgpud granted it as IDLE. */
+			if (stat_load(&vgpu_gate.idle_epoch) == VGPU_EPOCH(w))
+				gap_ended(page, now_ns() - stat_load(&vgpu_gate.idle_since_ns));
 			return;
 		case VGPU_CLOSING:
 			if (closer) {
@@ -175,8 +195,10 @@ static bool close_word(struct vgpu_page *page, uint64_t open)
 		now = now_ns();
 		vgpu_gate_publish();
 		stat_store(&page->completed_ns, now);
-		vgpu_gate.idle_since_ns = now;
-		vgpu_gate.idle_epoch = VGPU_EPOCH(open);
+		/* In a turn that was revoked meanwhile these are of no use, and
+		 * who reclaims the next turn may be reading them. */
+		stat_store(&vgpu_gate.idle_since_ns, now);
+		stat_store(&vgpu_gate.idle_epoch, VGPU_EPOCH(open));
 		return !interrupted && word_cas(&page->word, closing, VGPU_WORD(VGPU_IDLE, VGPU_EPOCH(open)));
 	}
 	if (!interrupted)
@@ -349,6 +371,7 @@ int vgpu_gate_bind(uint8_t (*uuid)[16], int max, struct vgpu_gate_error *err)
 	pthread_mutex_lock(&vgpu_gate.bind_lock);
 	vgpu_gate.bind_asked = true;
 	vgpu_gate.bind_answered = false;
+	vgpu_gate.bind_told = false;
 	vgpu_sock_ring(VGPU_BIND); /* asked again by the library's thread after a reconnection */
 	while (!vgpu_gate.bind_answered)
 		pthread_cond_wait(&vgpu_gate.bind_done, &vgpu_gate.bind_lock);
@@ -371,7 +394,7 @@ void vgpu_gate_stop(void)
 	vgpu_thread_stop();
 	vgpu_gate_publish();
 	__atomic_store_n(&vgpu_gate.ended, 1, __ATOMIC_SEQ_CST);
-	syscall(SYS_futex, (uint32_t *)&vgpu_gate.page->word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	vgpu_gate_wake();
 }
 
 void vgpu_gate_stats(uint64_t unhooked, uint64_t unknown)

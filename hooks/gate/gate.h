@@ -29,6 +29,10 @@ struct vgpu_gate_ops {
 	 * be complete. Called by the library's thread only, and only while
 	 * somebody else wants the GPU or a turn is being drained. */
 	bool (*poll)(void *arg);
+	/* How much work is known to be complete, in any unit; only rises. No
+	 * driver call. Called by the library's thread in a drain, to tell one
+	 * that gets on from one that does not. NULL: nobody can tell. */
+	uint64_t (*completed)(void *arg);
 	/* Called once on the library's thread before it does anything else. */
 	void (*thread_start)(void *arg);
 	void *arg;

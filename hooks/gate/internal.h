@@ -28,6 +28,11 @@ struct gate {
 	uint64_t idle_since_ns;    /* written in CLOSING, by who made it so */
 	uint64_t idle_epoch;
 
+	/* The drain that the library's thread is looking at, and what was known
+	 * complete when it looked last: its own. */
+	uint64_t drain_word;
+	uint64_t drain_completed;
+
 	char socket_path[108];
 	int sock;                  /* constant: a new connection is dup'ed onto it */
 	int page_fd;
@@ -44,6 +49,7 @@ struct gate {
 	pthread_cond_t bind_done;
 	bool bind_asked;
 	bool bind_answered;
+	bool bind_told;            /* the application was told why it waits */
 	struct vgpu_msg bind_answer;
 	uint32_t bound_count;      /* what HELLO tells after a reconnection */
 	uint8_t bound[VGPU_UUIDS][16];
@@ -62,6 +68,8 @@ static inline uint64_t now_ns(void)
 /* gate.c */
 /* Lets the turn become idle if nothing is in flight. True if it did. */
 bool vgpu_gate_try_idle(void);
+/* Wakes the threads that sleep at the closed gate. */
+void vgpu_gate_wake(void);
 /* Writes the number of submissions into the page; not after each of them, but
  * when a turn becomes idle or drained, when vgpud rings, and at exit. */
 void vgpu_gate_publish(void);
@@ -80,8 +88,9 @@ void vgpu_sock_stats(void);
 bool vgpu_sock_alive(void);
 
 /* thread.c */
-/* Ends a revoked turn, whose word was read as w, if nothing of it is left. */
-void vgpu_gate_drain(uint64_t w);
+/* Ends a revoked turn, whose word was read as w, if nothing of it is left. False
+ * if that was not looked at: a thread is still inside the gate. */
+bool vgpu_gate_drain(uint64_t w);
 int vgpu_thread_start(void);
 void vgpu_thread_stop(void);
 

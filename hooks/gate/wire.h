@@ -42,6 +42,7 @@
 #define VGPU_PAGE_SIZE    4096
 #define VGPU_PAGE_MAGIC   0x55504756u /* "VGPU" */
 #define VGPU_PAGE_VERSION 1
+#define VGPU_GAPS         32         /* buckets of gaps */
 
 struct vgpu_page {
 	uint32_t magic;            /* written by vgpud before the page is handed out */
@@ -54,9 +55,10 @@ struct vgpu_page {
 	_Alignas(64) uint64_t word;
 	uint64_t reserved1[7];
 
-	/* Written by vgpud: somebody else waits for this GPU. */
-	_Alignas(64) uint32_t wanted;
-	uint32_t reserved2[15];
+	/* Written by vgpud. */
+	_Alignas(64) uint32_t wanted;  /* somebody else waits for this GPU */
+	uint32_t absence_ms;       /* the gate opens if vgpud was away for so long and a thread waits; 0: never */
+	uint32_t reserved2[14];
 
 	/* Written by the client. */
 	_Alignas(64) uint32_t waiting; /* threads at the closed gate, until they have submitted */
@@ -64,9 +66,15 @@ struct vgpu_page {
 	uint64_t completed_ns;     /* CLOCK_MONOTONIC: when the last work was seen complete */
 	uint64_t idle_ns;          /* time spent in IDLE so far, closed intervals only; never reset */
 	uint64_t submitted;        /* gated submissions so far, as of the last time that it was idle, drained or nudged */
-	uint64_t reserved4[4];
+	uint64_t progress;         /* looks of the library's thread at a drain that found more work complete than the look before */
+	uint64_t gap_ns;           /* length of the newest gap: from IDLE to the reclaim that made the word OPEN */
+	uint64_t reserved4[2];
 
-	uint8_t reserved5[VGPU_PAGE_SIZE - 256];
+	/* Written by the client with gap_ns: such gaps so far. Bucket i counts
+	 * 2^i <= gap_ns < 2^(i+1), the first also 0, the last all longer ones. */
+	_Alignas(64) uint32_t gaps[VGPU_GAPS];
+
+	uint8_t reserved5[VGPU_PAGE_SIZE - 384];
 };
 
 /* ---- messages ---------------------------------------------------------- */
@@ -92,6 +100,7 @@ enum vgpu_msg_type {
 	VGPU_REFUSED  = 65, /* code and text say why; after a HELLO the connection is closed */
 	VGPU_BOUND    = 66, /* count and uuid */
 	VGPU_NUDGE    = 67, /* doorbell: look at wanted and at the word */
+	VGPU_WAIT     = 68, /* the BIND waits, its answer comes later; text says why */
 };
 
 enum vgpu_code {
@@ -119,6 +128,7 @@ _Static_assert(sizeof(struct vgpu_page) == VGPU_PAGE_SIZE, "page size");
 _Static_assert(offsetof(struct vgpu_page, word) == 64, "grant word");
 _Static_assert(offsetof(struct vgpu_page, wanted) == 128, "wanted");
 _Static_assert(offsetof(struct vgpu_page, waiting) == 192, "waiting");
+_Static_assert(offsetof(struct vgpu_page, gaps) == 256, "gaps");
 _Static_assert(sizeof(struct vgpu_msg) == VGPU_MSG_SIZE, "message size");
 
 #endif

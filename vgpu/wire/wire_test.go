@@ -27,10 +27,16 @@ func TestHeaderAndPackageAgree(t *testing.T) {
 		"offsetof(struct vgpu_page, client)":       uint64(unsafe.Offsetof(l.Client)),
 		"offsetof(struct vgpu_page, word)":         uint64(unsafe.Offsetof(l.Word)),
 		"offsetof(struct vgpu_page, wanted)":       uint64(unsafe.Offsetof(l.Wanted)),
+		"offsetof(struct vgpu_page, absence_ms)":   uint64(unsafe.Offsetof(l.Absence)),
 		"offsetof(struct vgpu_page, waiting)":      uint64(unsafe.Offsetof(l.Waiting)),
 		"offsetof(struct vgpu_page, completed_ns)": uint64(unsafe.Offsetof(l.Completed)),
 		"offsetof(struct vgpu_page, idle_ns)":      uint64(unsafe.Offsetof(l.Idle)),
 		"offsetof(struct vgpu_page, submitted)":    uint64(unsafe.Offsetof(l.Submitted)),
+		"offsetof(struct vgpu_page, progress)":     uint64(unsafe.Offsetof(l.Progress)),
+		"offsetof(struct vgpu_page, gap_ns)":       uint64(unsafe.Offsetof(l.Gap)),
+		"offsetof(struct vgpu_page, gaps)":         uint64(unsafe.Offsetof(l.Gaps)),
+		"sizeof(((struct vgpu_page *)0)->gaps)":    uint64(unsafe.Sizeof(l.Gaps)),
+		"VGPU_GAPS":                                GapBuckets,
 		"sizeof(struct vgpu_msg)":                  uint64(unsafe.Sizeof(m)),
 		"offsetof(struct vgpu_msg, type)":          uint64(unsafe.Offsetof(m.Type)),
 		"offsetof(struct vgpu_msg, protocol)":      uint64(unsafe.Offsetof(m.Protocol)),
@@ -67,6 +73,7 @@ func TestHeaderAndPackageAgree(t *testing.T) {
 		"VGPU_REFUSED":                             uint64(Refused),
 		"VGPU_BOUND":                               uint64(Bound),
 		"VGPU_NUDGE":                               uint64(Nudge),
+		"VGPU_WAIT":                                uint64(Wait),
 		"VGPU_OK":                                  uint64(OK),
 		"VGPU_ERR_PROTOCOL":                        uint64(ErrProtocol),
 		"VGPU_ERR_NO_GPU":                          uint64(ErrNoGPU),
@@ -119,6 +126,17 @@ func TestMessageRoundTrip(t *testing.T) {
 	}
 	if s := got.TextString(); len(s) != TextSize-1 {
 		t.Errorf("text of %d bytes, want it cut to %d", len(s), TextSize-1)
+	}
+}
+
+func TestEveryTypeIsKnown(t *testing.T) {
+	for _, typ := range []Type{
+		Hello, Bind, Pending, IdleMsg, Drained, Memory, Identity, Stats,
+		Welcome, Refused, Bound, Nudge, Wait,
+	} {
+		if m, err := Parse(Msg{Type: typ}.Marshal(make([]byte, MsgSize))); err != nil || m.Type != typ {
+			t.Errorf("%d came back as %d: %v", typ, m.Type, err)
+		}
 	}
 }
 
@@ -190,6 +208,29 @@ func TestPageIsSharedAndSealed(t *testing.T) {
 	p.Word().Store(MakeWord(Open, 7))
 	if w := q.Word().Load(); State(w) != Open || Epoch(w) != 7 || q.Client() != 42 {
 		t.Errorf("word %#x client %d", w, q.Client())
+	}
+}
+
+func TestPageShowsEachField(t *testing.T) {
+	p, fd, err := NewPage(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	defer unix.Close(fd)
+	l := p.l
+	l.Word, l.Wanted, l.Absence, l.Waiting = 2, 3, 4, 5
+	l.Completed, l.Idle, l.Submitted, l.Progress, l.Gap = 6, 7, 8, 9, 10
+	l.Gaps[0], l.Gaps[GapBuckets-1] = 11, 12
+	got := []uint64{
+		p.Client(), p.Word().Load(), uint64(p.Wanted().Load()), uint64(p.AbsenceMS().Load()), uint64(p.Waiting().Load()),
+		p.CompletedNS().Load(), p.IdleNS().Load(), p.Submitted().Load(), p.Progress().Load(), p.GapNS().Load(),
+		uint64(p.Gaps()[0].Load()), uint64(p.Gaps()[GapBuckets-1].Load()),
+	}
+	for i, v := range got {
+		if v != uint64(i+1) {
+			t.Errorf("field %d of the page is %d, want %d", i, v, i+1)
+		}
 	}
 }
 

@@ -4,7 +4,9 @@ package driver_test
 
 import (
 	"net"
+	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,8 +22,15 @@ type arbiter struct {
 	gpus    [][16]byte
 	refuse  *wire.Msg   // the answer to BIND instead of BOUND
 	auto    atomic.Bool // grant every PENDING at once
+	slow    atomic.Bool // answer no BIND; the test does
+	deaf    atomic.Bool // answer no HELLO
 	clients chan *client
 	hellos  atomic.Int32
+	absence atomic.Uint32 // absence_ms of new pages
+
+	mu       sync.Mutex
+	listener *net.UnixListener
+	conns    []*net.UnixConn
 }
 
 // client is one connected process.
@@ -43,29 +52,90 @@ func uuid(b byte) (u [16]byte) {
 func newArbiter(t testing.TB) *arbiter {
 	t.Helper()
 	a := &arbiter{t: t, dir: t.TempDir(), gpus: [][16]byte{uuid(1)}, clients: make(chan *client, 64)}
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(a.dir, wire.Socket), Net: "unixpacket"})
+	a.back()
+	t.Cleanup(a.away)
+	return a
+}
+
+// back starts to listen.
+func (a *arbiter) back() {
+	a.t.Helper()
+	sock := filepath.Join(a.dir, wire.Socket)
+	_ = os.Remove(sock) // of an earlier one
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: sock, Net: "unixpacket"})
 	if err != nil {
-		t.Fatal(err)
+		a.t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
+	l.SetUnlinkOnClose(false) // as if it was killed
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.listener = l
 	go func() {
 		for {
 			conn, err := l.AcceptUnix()
 			if err != nil {
 				return
 			}
+			a.mu.Lock()
+			a.conns = append(a.conns, conn)
+			a.mu.Unlock()
 			go a.serve(conn)
 		}
 	}()
-	return a
+}
+
+// away is the end of a vgpud: nobody listens any more.
+func (a *arbiter) away() {
+	a.mu.Lock()
+	a.listener.Close()
+	a.mu.Unlock()
+	a.hangUp()
+}
+
+// hangUp closes all connections.
+func (a *arbiter) hangUp() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, conn := range a.conns {
+		conn.Close()
+	}
+	a.conns = nil
+}
+
+// pageIn is the page that came along with a HELLO, or a new one and its
+// descriptor.
+func (a *arbiter) pageIn(oob []byte) (*wire.Page, []int, error) {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, nil, err
+	}
+	var fds []int
+	for i := range msgs {
+		rights, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		fds = append(fds, rights...)
+	}
+	if len(fds) > 0 {
+		defer unix.Close(fds[0])
+		page, err := wire.MapPage(fds[0])
+		return page, nil, err
+	}
+	page, fd, err := wire.NewPage(uint64(a.hellos.Load()))
+	if err != nil {
+		return nil, nil, err
+	}
+	page.AbsenceMS().Store(a.absence.Load())
+	return page, []int{fd}, nil
 }
 
 func (a *arbiter) serve(conn *net.UnixConn) {
 	defer conn.Close()
 	c := &client{t: a.t, conn: conn, msgs: make(chan wire.Msg, 1024)}
-	buf := make([]byte, wire.MsgSize)
+	buf, oob := make([]byte, wire.MsgSize), make([]byte, 64)
 	for {
-		n, err := conn.Read(buf)
+		n, oobn, _, _, err := conn.ReadMsgUnix(buf, oob)
 		if err != nil || n == 0 {
 			close(c.msgs)
 			return
@@ -77,20 +147,31 @@ func (a *arbiter) serve(conn *net.UnixConn) {
 		}
 		switch m.Type {
 		case wire.Hello:
-			page, fd, err := wire.NewPage(uint64(a.hellos.Add(1)))
+			a.hellos.Add(1)
+			page, fds, err := a.pageIn(oob[:oobn])
 			if err != nil {
 				a.t.Error(err)
 				return
 			}
 			c.page = page
+			if a.deaf.Load() {
+				a.clients <- c
+				continue
+			}
 			w := wire.Msg{Type: wire.Welcome, Protocol: wire.Protocol, A: [4]uint64{page.Client()}}
-			_, _, err = conn.WriteMsgUnix(w.Marshal(make([]byte, wire.MsgSize)), unix.UnixRights(fd), nil)
-			unix.Close(fd)
+			_, _, err = conn.WriteMsgUnix(w.Marshal(make([]byte, wire.MsgSize)), unix.UnixRights(fds...), nil)
+			for _, fd := range fds {
+				unix.Close(fd)
+			}
 			if err != nil {
 				return
 			}
 			a.clients <- c
 		case wire.Bind:
+			if a.slow.Load() {
+				c.msgs <- m
+				continue
+			}
 			w := wire.Msg{Type: wire.Bound, Count: uint32(len(a.gpus))}
 			copy(w.UUID[:], a.gpus)
 			if a.refuse != nil {
@@ -181,6 +262,26 @@ func (c *client) revoke() bool {
 		if c.page.Word().CompareAndSwap(w, wire.MakeWord(to, wire.Epoch(w))) {
 			c.send(wire.Msg{Type: wire.Nudge})
 			return to == wire.Draining
+		}
+	}
+}
+
+// resume gives a turn that is being drained back: DRAINING(e) -> OPEN(e+1).
+func (c *client) resume() {
+	c.t.Helper()
+	w := c.page.Word().Load()
+	if wire.State(w) != wire.Draining || !c.page.Word().CompareAndSwap(w, wire.MakeWord(wire.Open, wire.Epoch(w)+1)) {
+		c.t.Fatalf("the word is %s and can not be resumed", c.state())
+	}
+	c.page.Wake()
+}
+
+// until waits for something in the page.
+func (c *client) until(what string, ok func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("waited in vain: %s; the word is %s, waiting %d", what, c.state(), c.page.Waiting().Load())
 		}
 	}
 }

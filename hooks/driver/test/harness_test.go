@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -86,6 +87,8 @@ func build(dir string) error {
 		program("loaded"),
 		program("visible", "../visible.c"),
 		program("counts"),
+		program("gate", "../../gate/gate.c", "../../gate/sock.c", "../../gate/thread.c", "-pthread",
+			"-Wl,--wrap=sendmsg,--wrap=connect,--wrap=sched_yield"),
 		// Linked with ours, as inside a container: every name must be there.
 		program("process", filepath.Join(dir, "libvgpu-cuda.so"), "-Wl,--allow-shlib-undefined"),
 	} {
@@ -168,7 +171,25 @@ type program struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	lines  chan string
-	stderr *strings.Builder
+	stderr *output
+}
+
+// output is what a program has written so far.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // start runs one of the built programs beside arb, against the named driver.
@@ -192,7 +213,7 @@ func install(t testing.TB, from, to string) {
 
 func startIn(t testing.TB, arb *arbiter, env []string, args ...string) *program {
 	t.Helper()
-	p := &program{t: t, lines: make(chan string, 64), stderr: &strings.Builder{}}
+	p := &program{t: t, lines: make(chan string, 64), stderr: &output{}}
 	p.cmd = exec.Command("/proc/self/exe", args...)
 	p.cmd.Env = append(append(os.Environ(),
 		"VGPU_JAIL_DIR="+arb.dir, "VGPU_JAIL_ROOT="+t.TempDir(), "VGPU_JAIL_LIB="+filepath.Join(built, "libvgpu-cuda.so")), env...)
@@ -239,8 +260,21 @@ func (p *program) line() string {
 func (p *program) expect(want string) {
 	p.t.Helper()
 	if got := p.line(); got != want {
+		if got != "" { // it goes on
+			_ = p.cmd.Process.Kill()
+		}
 		_ = p.cmd.Wait()
 		p.t.Fatalf("the program said %q, want %q; %v; stderr:\n%s", got, want, p.cmd.ProcessState, p.stderr)
+	}
+}
+
+// says waits for something on stderr.
+func (p *program) says(want string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); !strings.Contains(p.stderr.String(), want); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("stderr never said %q; it says:\n%s", want, p.stderr)
+		}
 	}
 }
 

@@ -82,6 +82,7 @@ static int reuse;                  /* a handle that was freed is given out again
 static CUstream freed_stream;
 static CUcontext freed_context;
 static int event_error, destroy_error;
+static int depends;                /* held work ends with the next submission */
 static int crowd;                  /* new streams share a bucket of the library's table */
 
 void fake_stop(int at);
@@ -91,6 +92,7 @@ void fake_reuse(int on);
 void fake_event_error(int error);
 void fake_destroy_error(int error);
 void fake_crowd(int on);
+void fake_depends(int on);
 void fake_retain(void);
 
 static void violation(const char *what)
@@ -99,16 +101,23 @@ static void violation(const char *what)
 	violations++;
 }
 
+/* Under the lock. */
+static void release(void)
+{
+	held = 0;
+	for (CUstream s = streams; s; s = s->next)
+		s->done = s->submitted;
+	__atomic_store_n(flight, 0, __ATOMIC_SEQ_CST);
+	pthread_cond_broadcast(&changed);
+}
+
 void fake_hold(int on)
 {
 	pthread_mutex_lock(&lock);
-	held = on;
-	if (!on) {
-		for (CUstream s = streams; s; s = s->next)
-			s->done = s->submitted;
-		__atomic_store_n(flight, 0, __ATOMIC_SEQ_CST);
-		pthread_cond_broadcast(&changed);
-	}
+	if (on)
+		held = 1;
+	else
+		release();
 	pthread_mutex_unlock(&lock);
 }
 
@@ -151,6 +160,7 @@ void fake_reuse(int on) { set(&reuse, on); }
 void fake_event_error(int error) { set(&event_error, error); }
 void fake_destroy_error(int error) { set(&destroy_error, error); }
 void fake_crowd(int on) { set(&crowd, on); }
+void fake_depends(int on) { set(&depends, on); }
 
 /* The first thread that comes here waits for fake_go. */
 static void point(int at)
@@ -236,6 +246,8 @@ static CUresult submit(CUstream stream, int per_thread)
 			__atomic_add_fetch(flight, 1, __ATOMIC_SEQ_CST);
 		else
 			s->done = s->submitted;
+		if (depends)
+			release();
 	}
 	pthread_mutex_unlock(&lock);
 	return r;

@@ -429,6 +429,96 @@ static void threads(void)
 	CHECK_NO_VIOLATION();
 }
 
+/* Three streams with one, two and three pieces of work. In a drain they end one
+ * after the other. */
+static void shrinks(void)
+{
+	CUstream s[3];
+
+	start();
+	FAKE_HOLD(1);
+	for (int i = 0; i < 3; i++) {
+		OK(cuStreamCreate(&s[i], 0));
+		for (int n = 0; n <= i; n++)
+			OK(launch(s[i]));
+	}
+	say("launched");
+	await();
+	wait_polled(10);
+	say("looked");
+	for (int i = 0; i < 3; i++) {
+		await();
+		FAKE_STEP();
+		say("stepped");
+	}
+	await();
+	CHECK_NO_VIOLATION();
+}
+
+/* Work that was complete before the turn was revoked, though nobody knew, and
+ * work that never ends. */
+static void spins(void)
+{
+	CUstream s[2];
+	CUevent e;
+
+	start();
+	FAKE_HOLD(1);
+	for (int i = 0; i < 2; i++)
+		OK(cuStreamCreate(&s[i], 0));
+	OK(cuEventCreate(&e, 0));
+	OK(launch(s[0]));
+	OK(launch(s[1]));
+	OK(cuEventRecord(e, s[1]));
+	OK(launch(s[1]));
+	OK(launch(s[1]));
+	FAKE_STEP();
+	say("launched");
+	await();
+	wait_polled(10);
+	say("looked");
+	await();
+	OK(cuEventQuery(e)); /* the application itself learns of some progress */
+	say("asked");
+	await();
+	wait_polled(10);
+	say("looked again");
+	await();
+	FAKE_HOLD(0);
+}
+
+static void *launch_second(void *s)
+{
+	OK(cuCtxSetCurrent(context));
+	OK(launch(s));
+	say("passed");
+	return NULL;
+}
+
+/* What is in flight ends only when a thread has submitted that stands at the
+ * gate. */
+static void depends(void)
+{
+	CUstream s[2];
+	pthread_t t;
+
+	start();
+	OK(cuStreamCreate(&s[0], 0));
+	OK(cuStreamCreate(&s[1], 0));
+	FAKE_HOLD(1);
+	OK(launch(s[0]));
+	FAKE_DEPENDS(1);
+	say("launched");
+	await();
+	CHECK(pthread_create(&t, NULL, launch_second, s[1]) == 0);
+	wait_polled(10);
+	say("looked");
+	OK(cuStreamSynchronize(s[0]));
+	CHECK(pthread_join(t, NULL) == 0);
+	await();
+	CHECK_NO_VIOLATION();
+}
+
 static const struct test tests[] = {
 	{ "launch", launch_and_wait },
 	{ "explicit", async_explicit },
@@ -449,6 +539,9 @@ static const struct test tests[] = {
 	{ "multi", multi },
 	{ "churn", churn },
 	{ "threads", threads },
+	{ "shrinks", shrinks },
+	{ "spins", spins },
+	{ "depends", depends },
 	{ 0 },
 };
 

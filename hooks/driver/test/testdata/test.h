@@ -76,6 +76,7 @@ enum { IN_STREAM_DESTROY = 1, IN_CONTEXT_DESTROY, IN_EVENT_RECORD, IN_PRIMARY_RE
 #define FAKE_GO()        ((void (*)(void))fake("fake_go"))()
 #define FAKE_RETAIN()    ((void (*)(void))fake("fake_retain"))()
 #define FAKE_REUSE(on)   ((void (*)(int))fake("fake_reuse"))(on)
+#define FAKE_DEPENDS(on) ((void (*)(int))fake("fake_depends"))(on)
 #define FAKE_CROWD(on)   ((void (*)(int))fake("fake_crowd"))(on)
 #define FAKE_EVENT_ERROR(r)   ((void (*)(int))fake("fake_event_error"))(r)
 #define FAKE_DESTROY_ERROR(r) ((void (*)(int))fake("fake_destroy_error"))(r)

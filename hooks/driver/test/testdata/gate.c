@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gate alone, stopped at chosen moments: linked with hooks/gate itself,
+ * whose calls of sendmsg, connect and sched_yield come here first (--wrap). The
+ * Go test plays vgpud.
+ */
+#include "test.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include "../../../gate/atomic.h"
+#include "../../../gate/internal.h"
+
+ssize_t __real_sendmsg(int fd, const struct msghdr *msg, int flags);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags);
+int __real_connect(int fd, const struct sockaddr *addr, socklen_t len);
+int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len);
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+static uint64_t flight, held;      /* work in flight; whether it stays there */
+static uint64_t tries, yields, passed, handled, stopped, noted;
+
+/* What happens at a moment, once. */
+static void (*at_bell)(void);      /* PENDING is about to be sent */
+static void (*in_closing)(void);   /* a closer has asked what is in flight */
+static void (*in_drain)(void);     /* so has the library's thread, in a drain */
+
+static void at(void (**moment)(void), void (*what)(void))
+{
+	__atomic_store_n(moment, what, __ATOMIC_SEQ_CST);
+}
+
+static void once(void (**moment)(void))
+{
+	void (*what)(void) = __atomic_exchange_n(moment, NULL, __ATOMIC_SEQ_CST);
+
+	if (what)
+		what();
+}
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	if (((struct vgpu_msg *)msg->msg_iov->iov_base)->type == VGPU_PENDING)
+		once(&at_bell);
+	return __real_sendmsg(fd, msg, flags);
+}
+
+int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	int rc = __real_connect(fd, addr, len);
+	int saved = errno;
+
+	__atomic_add_fetch(&tries, 1, __ATOMIC_SEQ_CST);
+	errno = saved;
+	return rc;
+}
+
+int __wrap_sched_yield(void)
+{
+	__atomic_add_fetch(&yields, 1, __ATOMIC_SEQ_CST);
+	return __real_sched_yield();
+}
+
+static bool asked(void (**moment)(void))
+{
+	bool busy = word_load(&flight) != 0;
+
+	once(moment);
+	return busy; /* as it was: an answer can be late */
+}
+
+static bool in_flight(void *arg)
+{
+	(void)arg;
+	return asked(&in_closing);
+}
+
+static bool poll_driver(void *arg)
+{
+	(void)arg;
+	return asked(&in_drain);
+}
+
+static void wait_for(uint64_t *what, uint64_t n)
+{
+	while (word_load(what) < n)
+		usleep(100);
+}
+
+/* A thread stands still until go. */
+static void stop(void)
+{
+	__atomic_store_n(&stopped, 1, __ATOMIC_SEQ_CST);
+	while (word_load(&stopped))
+		usleep(100);
+}
+
+static void go(void)
+{
+	__atomic_store_n(&stopped, 0, __ATOMIC_SEQ_CST);
+}
+
+static void hold(uint64_t on)
+{
+	__atomic_store_n(&held, on, __ATOMIC_SEQ_CST);
+	if (!on)
+		__atomic_store_n(&flight, 0, __ATOMIC_SEQ_CST);
+}
+
+static void submit(void)
+{
+	vgpu_gate_enter();
+	if (word_load(&held))
+		__atomic_add_fetch(&flight, 1, __ATOMIC_SEQ_CST);
+	vgpu_gate_leave();
+	__atomic_add_fetch(&passed, 1, __ATOMIC_SEQ_CST);
+}
+
+static void *submitter(void *arg)
+{
+	submit();
+	return arg;
+}
+
+static void *closer(void *arg)
+{
+	*(bool *)arg = vgpu_gate_try_idle();
+	return NULL;
+}
+
+static pthread_t start_thread(void *(*run)(void *), void *arg)
+{
+	pthread_t t;
+
+	CHECK(pthread_create(&t, NULL, run, arg) == 0);
+	return t;
+}
+
+static void join(pthread_t t)
+{
+	CHECK(pthread_join(t, NULL) == 0);
+}
+
+static uint32_t state(void)
+{
+	return VGPU_STATE(word_load(&vgpu_gate.page->word));
+}
+
+static void start(void)
+{
+	static const struct vgpu_gate_ops ops = { .in_flight = in_flight, .poll = poll_driver };
+	struct vgpu_gate_error err;
+	uint8_t uuid[16][16];
+
+	CHECK(vgpu_gate_start("/.vgpu", &ops, &err) == 0);
+	CHECK(vgpu_gate_bind(uuid, 16, &err) == 1);
+	say("ready");
+	await();
+}
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	submit();
+	__atomic_add_fetch(&handled, 1, __ATOMIC_SEQ_CST);
+}
+
+static void raise_here(void)
+{
+	CHECK(pthread_kill(pthread_self(), SIGUSR1) == 0);
+}
+
+/* A handler that submits, between the count and the bell: it would wait for a
+ * grant of which nobody was told. */
+static void bell_signal(void)
+{
+	signal(SIGUSR1, on_signal);
+	start();
+	at(&at_bell, raise_here);
+	submit();
+	CHECK(word_load(&handled) == 1 && word_load(&passed) == 2);
+	say("passed");
+	await();
+}
+
+static void cancel_here(void)
+{
+	CHECK(pthread_cancel(pthread_self()) == 0);
+}
+
+static void *cancelled(void *arg)
+{
+	submit();
+	pthread_testcancel();
+	return arg;
+}
+
+/* A thread that ends there leaves the count raised: nobody would ring again. */
+static void bell_cancel(void)
+{
+	pthread_t t;
+	void *result;
+
+	start();
+	at(&at_bell, cancel_here);
+	t = start_thread(cancelled, NULL);
+	CHECK(pthread_join(t, &result) == 0);
+	CHECK(result == PTHREAD_CANCELED && word_load(&passed) == 1);
+	say("passed");
+	await();
+}
+
+static void *idler(void *arg)
+{
+	wait_for(&handled, 1);
+	return arg;
+}
+
+/* A handler on another thread finds the word CLOSING. If it undid that, the
+ * closer could still make the word IDLE, after a later CLOSING of this turn. */
+static void closing_other(void)
+{
+	pthread_t c, t;
+	bool idle;
+
+	signal(SIGUSR1, on_signal);
+	start();
+	submit();
+	at(&in_closing, stop);
+	c = start_thread(closer, &idle);
+	wait_for(&stopped, 1);
+	t = start_thread(idler, NULL);
+	CHECK(pthread_kill(t, SIGUSR1) == 0);
+	while (word_load(&yields) < 3 && word_load(&handled) == 0)
+		usleep(100);
+	CHECK(word_load(&handled) == 0 && state() == VGPU_CLOSING);
+	go();
+	join(c);
+	join(t);
+	CHECK(idle && word_load(&passed) == 2 && state() == VGPU_OPEN);
+	say("passed");
+	await();
+}
+
+/* On the closing thread itself it must: the thread would wait for itself. */
+static void closing_own(void)
+{
+	bool idle;
+
+	signal(SIGUSR1, on_signal);
+	start();
+	submit();
+	hold(1);
+	at(&in_closing, raise_here);
+	closer(&idle);
+	CHECK(!idle && word_load(&handled) == 1 && state() == VGPU_OPEN);
+	say("passed");
+	await();
+}
+
+/* A closer of a turn that was revoked and resumed meanwhile. */
+static void stale_closer(void)
+{
+	pthread_t c;
+	bool idle;
+
+	start();
+	submit();
+	at(&in_closing, stop);
+	c = start_thread(closer, &idle);
+	wait_for(&stopped, 1);
+	/* So that the library's thread does not close the word. */
+	__atomic_store_n(&flight, 1, __ATOMIC_SEQ_CST);
+	say("closing");
+	await();
+	go();
+	join(c);
+	CHECK(!idle);
+	say("closed");
+	await();
+}
+
+static void note(void)
+{
+	__atomic_add_fetch(&noted, 1, __ATOMIC_SEQ_CST);
+}
+
+/* The library's thread has seen a drain complete, which is resumed before it can
+ * say so. */
+static void stale_drain(void)
+{
+	start();
+	submit();
+	at(&in_drain, stop);
+	say("submitted");
+	wait_for(&stopped, 1);
+	say("drained");
+	await(); /* resumed */
+	hold(1);
+	submit();
+	at(&in_drain, note);
+	go();
+	say("submitted again");
+	await(); /* somebody wants the GPU */
+	wait_for(&noted, 1);
+	say("looked");
+	await();
+}
+
+static void print_gap(uint32_t *before)
+{
+	struct vgpu_page *page = vgpu_gate.page;
+
+	for (int i = 0; i < VGPU_GAPS; i++) {
+		if (page->gaps[i] != before[i])
+			say("bucket %d +%u", i, page->gaps[i] - before[i]);
+		before[i] = page->gaps[i];
+	}
+}
+
+static void gap(uint64_t ns)
+{
+	submit();
+	CHECK(vgpu_gate_try_idle());
+	vgpu_gate.idle_since_ns -= ns; /* as if it was so much longer ago */
+	submit();
+}
+
+static void gaps(void)
+{
+	struct vgpu_page *page;
+	uint32_t before[VGPU_GAPS] = { 0 };
+	uint64_t idle_ns;
+
+	start();
+	page = vgpu_gate.page;
+	submit(); /* waits for the grant: no gap */
+	print_gap(before);
+	for (int i = 0; i < 3; i++) {
+		idle_ns = page->idle_ns;
+		gap(UINT64_C(1) << 40); /* long after the last bucket's lower bound */
+		CHECK(page->gap_ns >= UINT64_C(1) << 40 && page->idle_ns - idle_ns == page->gap_ns);
+	}
+	print_gap(before);
+	/* Between 2^30 and 2^31 ns, if the two submissions are not 0.5 s apart. */
+	gap(UINT64_C(3) << 29);
+	print_gap(before);
+	CHECK(vgpu_gate_try_idle());
+	say("idle");
+	await(); /* taken, and granted again */
+	submit();
+	print_gap(before);
+	say("counted");
+	await();
+}
+
+/* A thread waits when vgpud goes away; what it submits stays in flight. */
+static void absent(void)
+{
+	pthread_t t;
+
+	start();
+	hold(1);
+	submit();
+	say("passed");
+	await();
+	submit();
+	say("passed again");
+	await();
+	hold(0);
+	say("complete");
+	await();
+	hold(1);
+	t = start_thread(submitter, NULL);
+	await();
+	hold(0);
+	join(t);
+	say("passed at last");
+	await();
+}
+
+/* What is in flight when vgpud is back stays so. */
+static void absent_busy(void)
+{
+	pthread_t t;
+
+	start();
+	hold(1);
+	submit();
+	say("passed");
+	await(); /* vgpud is back */
+	t = start_thread(submitter, NULL);
+	await();
+	hold(0);
+	join(t);
+	say("passed again");
+	await();
+}
+
+/* As many attempts to connect must have failed. */
+static void wait_tried(uint64_t n)
+{
+	wait_for(&tries, word_load(&tries) + n);
+	say("tried");
+	await();
+}
+
+static void absent_waits(void)
+{
+	pthread_t t;
+
+	start();
+	t = start_thread(submitter, NULL);
+	await(); /* vgpud is away */
+	wait_tried(5);
+	join(t);
+	say("passed");
+	await();
+}
+
+/* The turn was granted before vgpud went away. A thread that waited for it is
+ * still submitting, and counts as waiting until it has. */
+static void absent_holder(void)
+{
+	start();
+	hold(1);
+	vgpu_gate_enter();
+	say("inside");
+	await(); /* vgpud is away */
+	wait_tried(5);
+	vgpu_gate_leave();
+	submit();
+	say("passed");
+	await();
+	hold(0);
+	CHECK(vgpu_gate_try_idle());
+	say("idle");
+	await();
+}
+
+/* The turn was revoked, and what is in flight needs the thread that waits. */
+static void absent_draining(void)
+{
+	start();
+	hold(1);
+	submit();
+	say("passed");
+	await(); /* revoked */
+	submit();
+	hold(0);
+	say("passed again");
+	await();
+}
+
+static void absent_drained(void)
+{
+	start();
+	hold(1);
+	submit();
+	say("passed");
+	await(); /* revoked, and vgpud is away */
+	wait_tried(5);
+	hold(0);
+	say("complete");
+	await();
+}
+
+int main(int argc, char **argv)
+{
+	static const struct test tests[] = {
+		{ "bell-signal", bell_signal },
+		{ "bell-cancel", bell_cancel },
+		{ "closing-other", closing_other },
+		{ "closing-own", closing_own },
+		{ "stale-closer", stale_closer },
+		{ "stale-drain", stale_drain },
+		{ "gaps", gaps },
+		{ "absent", absent },
+		{ "absent-busy", absent_busy },
+		{ "absent-waits", absent_waits },
+		{ "absent-holder", absent_holder },
+		{ "absent-draining", absent_draining },
+		{ "absent-drained", absent_drained },
+		{ "bind", start },
+		{ NULL, NULL },
+	};
+
+	return run_test(tests, argc, argv);
+}
