@@ -521,6 +521,11 @@ func TestToolRefuses(t *testing.T) {
 		{[]string{"create", "--gpus", "1", "--memory", "1Q", "/x"}, 2, "bad value '1Q' for --memory"},
 		{[]string{"create", "--gpus", "1", m.dir}, 1, "File exists"},
 		{[]string{"log", "/nonexistent"}, 1, "No such file"},
+		{[]string{"inject", m.dir, "--gpu", "1", "--xid", "31"}, 2, "no such GPU"},
+		{[]string{"inject", m.dir, "--xid", "0"}, 2, "values"},
+		{[]string{"inject", m.dir, "--lost", "perhaps"}, 2, "values"},
+		{[]string{"inject", m.dir, "--lost"}, 2, "values"},
+		{[]string{"inject", "--lost", "on"}, 2, "a directory"},
 	} {
 		cmd := exec.Command(filepath.Join(built.root, "bin", "simgpu"), test.args...)
 		var out strings.Builder

@@ -9,6 +9,7 @@
 package gpu
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -29,11 +30,25 @@ type GPU struct {
 type Inventory interface {
 	// Name is what the operator asked for, resolved: "nvml" or "sim:N".
 	Name() string
-	// GPUs lists the GPUs in the driver's own order.
+	// GPUs lists the GPUs in the driver's own order. One that was lost when the
+	// inventory was opened is not among them.
 	GPUs() []GPU
+	// Free is how many bytes of a GPU's memory are free now, as the driver says.
+	// Others than vgpud's containers may use it too. A driver that is not well
+	// can keep the caller for ever.
+	Free(uuid string) (uint64, error)
+	// Watch tells how the GPUs are: first the present health of each, then each
+	// change and each event. It returns when ctx ends, at once, whatever the
+	// driver does. Who receives late delays what is told; nothing is left out.
+	// Once the present health of a GPU was told, no later event of it is missed,
+	// where the driver has events; one may be told twice. A GPU that was lost is
+	// heard again a second after it was told well. At most one call at a time.
+	Watch(ctx context.Context, changes chan<- Health)
 	// Driver is what a container needs of the host's driver. It was computed
 	// when the inventory was opened.
 	Driver() Driver
+	// Close waits a little for calls in progress. If the driver keeps one, it is
+	// an error, and NVML stays open until the process ends.
 	Close() error
 }
 

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -266,7 +267,7 @@ func TestInfo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.GetVersion() != "test" || info.GetSource() != "fake:2" || info.GetDriverVersion() != "1.2" || info.GetProtocol() != wire.Protocol {
+	if info.GetVersion() != "test" || info.GetSource() != "fake:2" || info.GetDriverVersion() != "1.0" || info.GetProtocol() != wire.Protocol {
 		t.Errorf("%v", info)
 	}
 }
@@ -353,7 +354,7 @@ func TestVgpudDoesNotStartWithoutTheTakeOverLibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = New(cfg, state, nil, fakeInventory{1}, discard(), Build{})
+	_, err = New(cfg, state, nil, gputest.New(1), discard(), Build{})
 	if err == nil || !strings.Contains(err.Error(), cfg.Library.CUDA) || !strings.Contains(err.Error(), "make install") {
 		t.Errorf("%v", err)
 	}

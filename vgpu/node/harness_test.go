@@ -27,7 +27,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
-	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 )
 
 // role makes the test binary another program.
@@ -48,22 +48,7 @@ func TestMain(m *testing.M) {
 // by it: it only ends a test that would hang.
 const patience = 30 * time.Second
 
-type fakeInventory struct{ n int }
-
-func (i fakeInventory) Name() string { return "fake:" + strconv.Itoa(i.n) }
-func (i fakeInventory) Close() error { return nil }
-func (i fakeInventory) GPUs() (all []gpu.GPU) {
-	for n := range i.n {
-		all = append(all, gpu.GPU{UUID: gpuUUID(n), Model: "Test GPU", MemoryBytes: 16 << 30, PCIBusID: fmt.Sprintf("0000:%02x:00.0", n+1), Devices: []*v1.Device{{Path: fmt.Sprint("/dev/fake", n)}}})
-	}
-	return all
-}
-
-func (i fakeInventory) Driver() gpu.Driver {
-	return gpu.Driver{Version: "1.2", CUDA: "/d/libcuda.so.1.2", NVML: "/d/libnvidia-ml.so.1.2"}
-}
-
-func gpuUUID(n int) string { return fmt.Sprintf("GPU-00000000-0000-0000-0000-%012x", n+1) }
+func gpuUUID(n int) string { return gputest.UUID(n) }
 
 // settings of a daemon under test.
 type settings struct {
@@ -114,7 +99,7 @@ func newDaemon(cfg Config, gpus int, log *logrus.Entry) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(cfg, state, nil, fakeInventory{gpus}, log, Build{Version: "test"})
+	return New(cfg, state, nil, gputest.New(gpus), log, Build{Version: "test"})
 }
 
 // daemonMain is a vgpud that can be killed, and may do what systemd's unit lets it.

@@ -32,7 +32,6 @@ static const struct {
 	{ CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 2048 },
 	{ CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, 32 },
 	{ CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1 },
-	{ CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, CU_COMPUTEMODE_DEFAULT },
 	{ CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1 },
 	{ CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1 },
 	{ CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1 },
@@ -65,6 +64,8 @@ EXPORT CUresult cuDeviceGetAttribute(int *out, CUdevice_attribute attribute, CUd
 	*out = 0;
 	if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)
 		*out = (int)sim.mc.m->gpu[sim.device[dev]].pci_bus;
+	if (attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_MODE)
+		*out = (int)atomic_load(&sim.mc.m->gpu[sim.device[dev]].is.compute_mode);
 	for (unsigned long i = 0; i < sizeof(table) / sizeof(table[0]); i++)
 		if (table[i].attribute == attribute)
 			*out = table[i].value;

@@ -18,12 +18,42 @@ bool device_ok(CUdevice dev)
 	return dev >= 0 && dev < sim.n_devices;
 }
 
+/* Whether a process other than this one has a context on the GPU. */
+static bool used_by_another(uint32_t gpu)
+{
+	int rows = (int)atomic_load(&sim.mc.m->rows);
+
+	machine_bury_all(&sim.mc);
+	for (int row = 0; row < rows; row++)
+		if (row != sim.mc.row && atomic_load(&sim.mc.m->proc[row].contexts[gpu]))
+			return true;
+	return false;
+}
+
+/* Whether the GPU takes a new context of this process. */
+static CUresult context_allowed(uint32_t gpu)
+{
+	const struct sim_condition *is = &sim.mc.m->gpu[gpu].is;
+
+	if (atomic_load(&is->lost))
+		return CUDA_ERROR_UNKNOWN;
+	switch (atomic_load(&is->compute_mode)) {
+	case CU_COMPUTEMODE_PROHIBITED:
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	case CU_COMPUTEMODE_EXCLUSIVE_PROCESS:
+		return used_by_another(gpu) ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_SUCCESS;
+	}
+	return CUDA_SUCCESS;
+}
+
 CUresult context_create_locked(struct context **out, CUdevice dev, unsigned flags)
 {
 	uint32_t gpu = sim.device[dev];
-	CUresult r = engine_start_locked(gpu);
+	CUresult r = context_allowed(gpu);
 	struct context *ctx;
 
+	if (!r)
+		r = engine_start_locked(gpu);
 	if (r)
 		return r;
 	if (!machine_charge(&sim.mc, gpu, sim.mc.m->context))
@@ -34,6 +64,7 @@ CUresult context_create_locked(struct context **out, CUdevice dev, unsigned flag
 		ctx->device = dev;
 		ctx->flags = flags;
 		ctx->id = ++sim.next_id;
+		ctx->losses = atomic_load(&sim.mc.m->gpu[gpu].is.losses);
 		for (size_t i = 0; i < sizeof(default_limits) / sizeof(default_limits[0]); i++)
 			ctx->limits[i] = default_limits[i];
 		ctx->legacy = stream_new_locked(ctx, 0, 0);
@@ -96,6 +127,13 @@ void context_fail_locked(struct context *ctx, CUresult error)
 		ctx->error = error;
 	}
 	if (error == CUDA_ERROR_ILLEGAL_ADDRESS)
-		machine_xid(&sim.mc, ctx->gpu, 31);
+		machine_event(&sim.mc, ctx->gpu, SIM_EVENT_XID, 31);
 	pthread_cond_broadcast(&sim.done);
+}
+
+/* A GPU that was lost takes its contexts with it, also if it is back. */
+void context_look_locked(struct context *ctx)
+{
+	if (!ctx->error && atomic_load(&sim.mc.m->gpu[ctx->gpu].is.losses) != ctx->losses)
+		context_fail_locked(ctx, CUDA_ERROR_UNKNOWN);
 }

@@ -63,9 +63,10 @@ static void run_step(struct gpu *g, uint32_t gpu, struct op *op, uint64_t slice_
 	struct context *ctx = op->stream->ctx;
 	struct step *st = &op->steps[op->at];
 	uint64_t now = clock_ns(), from = now, until;
-	bool dead = ctx->error != CUDA_SUCCESS;
 	CUresult r = CUDA_SUCCESS;
 
+	context_look_locked(ctx);
+	bool dead = ctx->error != CUDA_SUCCESS;
 	/* A step that only its slice interrupted has lost no time. */
 	if (g->resume == op && now - g->resume_ns < slice_end - now)
 		from = g->resume_ns;

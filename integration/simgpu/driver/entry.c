@@ -215,6 +215,7 @@ CUresult enter_context(struct context **ctx)
 	*ctx = handle_get_locked(self.stack[self.depth - 1], KIND_CONTEXT);
 	if (!*ctx)
 		return leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	context_look_locked(*ctx);
 	if ((*ctx)->error)
 		return leave((*ctx)->error);
 	return CUDA_SUCCESS;

@@ -145,6 +145,7 @@ static bool order_step(struct op *op)
 	struct step *st = &op->steps[op->at];
 	uint64_t now = clock_ns();
 
+	context_look_locked(op->stream->ctx);
 	if (!op->logged_start)
 		record_start(&sim.mc, op->record, now);
 	op->logged_start = true;

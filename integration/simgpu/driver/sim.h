@@ -156,6 +156,7 @@ struct context {
 	uint32_t flags;
 	bool primary, destroyed;
 	CUresult error; /* sticky */
+	uint32_t losses; /* of the GPU, when it was made */
 	struct stream *streams;
 	struct stream *legacy;
 	struct stream *gather; /* hidden: takes the events of the whole context; or NULL */
@@ -236,6 +237,7 @@ void context_destroy_locked(struct context *ctx);
 /* Waits, lets the mutex go. */
 CUresult context_sync_locked(struct context *ctx);
 void context_fail_locked(struct context *ctx, CUresult error);
+void context_look_locked(struct context *ctx);
 
 /* stream.c */
 struct stream *stream_new_locked(struct context *ctx, unsigned flags, int priority);

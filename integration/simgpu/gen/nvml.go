@@ -28,12 +28,13 @@ var nvmlFunctions = strings.Fields(`
 	nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetComputeRunningProcesses_v2 nvmlDeviceGetComputeRunningProcesses_v3
 	nvmlDeviceGetGraphicsRunningProcesses nvmlDeviceGetGraphicsRunningProcesses_v2 nvmlDeviceGetGraphicsRunningProcesses_v3
 	nvmlDeviceGetMPSComputeRunningProcesses nvmlDeviceGetMPSComputeRunningProcesses_v2 nvmlDeviceGetMPSComputeRunningProcesses_v3
-	nvmlDeviceGetEccMode nvmlDeviceGetTotalEccErrors
+	nvmlDeviceGetEccMode nvmlDeviceGetTotalEccErrors nvmlDeviceGetRemappedRows nvmlDeviceGetRetiredPagesPendingStatus
+	nvmlDeviceGetCurrentClocksEventReasons nvmlDeviceGetFieldValues
 	nvmlEventSetCreate nvmlEventSetFree nvmlEventSetWait nvmlEventSetWait_v2
 	nvmlDeviceRegisterEvents nvmlDeviceGetSupportedEventTypes`)
 
 // nvmlDefines are the constants that are preprocessor symbols in nvml.h.
-var nvmlDefines = regexp.MustCompile(`(?m)^\s*#define\s+(NVML_DEVICE_ARCH_AMPERE|nvmlEventTypeXidCriticalError|nvmlEventTypeAll|nvmlEventTypeNone|nvmlEventTypeSingleBitEccError|nvmlEventTypeDoubleBitEccError)\s+([0-9a-fx]+L*)`)
+var nvmlDefines = regexp.MustCompile(`(?m)^\s*#define\s+(NVML_DEVICE_ARCH_AMPERE|nvmlEventTypeXidCriticalError|nvmlEventTypeAll|nvmlEventTypeNone|nvmlEventTypeSingleBitEccError|nvmlEventTypeDoubleBitEccError|NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)\s+([0-9a-fx]+L*)`)
 
 var identifier = regexp.MustCompile(`\bnvml\w+`)
 

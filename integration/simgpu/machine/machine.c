@@ -103,13 +103,21 @@ void machine_close(struct machine *mc)
 	mc->row = -1;
 }
 
-void machine_xid(struct machine *mc, uint32_t gpu, uint64_t xid)
+void machine_changed(struct machine *mc)
+{
+	atomic_fetch_add(&mc->m->changes, 1);
+	sim_futex_wake(&mc->m->changes, UINT32_MAX);
+}
+
+void machine_event(struct machine *mc, uint32_t gpu, uint32_t type, uint64_t data)
 {
 	struct sim_gpu *g = &mc->m->gpu[gpu];
-	uint32_t n = atomic_fetch_add(&g->xid_count, 1);
+	uint32_t n = atomic_fetch_add(&g->events, 1);
+	struct sim_event *e = &g->event[n % SIM_EVENTS];
 
-	atomic_store(&g->xids[n % SIM_XIDS].xid, xid);
-	atomic_store(&g->xids[n % SIM_XIDS].at_ns, clock_ns());
-	atomic_fetch_add(&mc->m->faults, 1);
-	sim_futex_wake(&mc->m->faults, UINT32_MAX);
+	atomic_store(&e->number, 0);
+	atomic_store(&e->type, type);
+	atomic_store(&e->data, data);
+	atomic_store(&e->number, n + 1);
+	machine_changed(mc);
 }

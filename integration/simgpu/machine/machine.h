@@ -20,17 +20,42 @@
 #include <stdint.h>
 
 #define SIM_MACHINE_MAGIC 0x5547504d4953ull /* "SIMPGU" */
-#define SIM_MACHINE_VERSION 1
+#define SIM_MACHINE_VERSION 2
 #define SIM_MAX_GPUS 16
 #define SIM_MAX_PROCS 1024
 #define SIM_PROC_WORDS (SIM_MAX_PROCS / 64)
-#define SIM_XIDS 64
+#define SIM_EVENTS 64
 #define SIM_DRIVER_VERSION "999.10"
 #define SIM_CUDA_VERSION 13000
 
-struct sim_xid {
-	_Atomic uint64_t xid;
-	_Atomic uint64_t at_ns;
+/* Kinds of events, as NVML numbers them. */
+enum { SIM_EVENT_DOUBLE_BIT = 2, SIM_EVENT_XID = 8 };
+
+/* One event of a GPU, for who waits at NVML. number is written last: 0 means not there (yet). */
+struct sim_event {
+	_Atomic uint32_t number; /* of the GPU's events, from 1 */
+	_Atomic uint32_t type;   /* as NVML numbers them */
+	_Atomic uint64_t data;   /* the Xid */
+};
+
+/* Which signs of MPS a GPU shows. */
+enum sim_mps { SIM_MPS_NONE, SIM_MPS_CLIENT, SIM_MPS_SERVER };
+
+/* What is wrong with a GPU, or unusual: `simgpu inject` writes it. All 0: nothing. */
+struct sim_condition {
+	_Atomic uint32_t lost;
+	_Atomic uint32_t losses;       /* how often it was lost: contexts of before are dead */
+	_Atomic uint32_t compute_mode; /* this and recovery as NVML numbers them */
+	_Atomic uint32_t recovery;
+	_Atomic uint32_t mig;
+	_Atomic uint32_t mps; /* enum sim_mps */
+	_Atomic uint32_t remap_pending, remap_failed, retirement_pending;
+	_Atomic uint32_t no_events; /* like a driver that can not tell events */
+	_Atomic uint32_t hang;      /* NVML calls on it do not return */
+	_Atomic uint32_t reserved;
+	_Atomic uint64_t uncorrected; /* ECC errors */
+	_Atomic uint64_t clocks;      /* reasons, bits of NVML's */
+	_Atomic uint64_t foreign;     /* bytes of memory that others have */
 };
 
 struct sim_gpu {
@@ -47,10 +72,11 @@ struct sim_gpu {
 	/* One bit a row: wants a turn; has submissions in flight. */
 	_Atomic uint64_t wanting[SIM_PROC_WORDS];
 	_Atomic uint64_t working[SIM_PROC_WORDS];
-	/* Faults: xid_count of them so far, the newest SIM_XIDS are kept. */
-	_Atomic uint32_t xid_count;
+	/* Events: so many so far, the newest SIM_EVENTS are kept. */
+	_Atomic uint32_t events;
 	uint32_t reserved2;
-	struct sim_xid xids[SIM_XIDS];
+	struct sim_event event[SIM_EVENTS];
+	struct sim_condition is;
 };
 
 struct sim_proc {
@@ -74,7 +100,7 @@ struct sim_machine {
 	char model[64];
 	_Atomic uint32_t next_proc;
 	_Atomic uint32_t rows; /* rows of procs ever used */
-	_Atomic uint32_t faults; /* counts all injected faults. A futex */
+	_Atomic uint32_t changes; /* counts events and changed conditions. A futex */
 	uint32_t reserved;
 	struct sim_gpu gpu[SIM_MAX_GPUS];
 	struct sim_proc proc[SIM_MAX_PROCS];
@@ -149,7 +175,7 @@ void machine_bury_all(struct machine *mc);
 void machine_bury_workers(struct machine *mc, uint32_t gpu);
 void machine_working(struct machine *mc, uint32_t gpu, bool working);
 
-/* Memory in use on a GPU by the processes that live, in bytes. */
+/* Memory in use on a GPU by the processes that live and by others, in bytes. */
 uint64_t machine_used(const struct machine *mc, uint32_t gpu);
 /* Charges bytes to this process if they fit, else returns false. */
 bool machine_charge(struct machine *mc, uint32_t gpu, uint64_t bytes);
@@ -174,8 +200,10 @@ uint64_t record_submit(struct machine *mc, const struct submission *s, uint64_t 
 void record_start(struct machine *mc, uint64_t record, uint64_t ns);
 void record_end(struct machine *mc, uint64_t record, uint64_t ns);
 
-/* Reports a fault of a GPU: those who wait for NVML events see it. */
-void machine_xid(struct machine *mc, uint32_t gpu, uint64_t xid);
+/* An event of a GPU: those who wait for it at NVML see it at once. */
+void machine_event(struct machine *mc, uint32_t gpu, uint32_t type, uint64_t data);
+/* A condition has changed: wakes those who wait for that. */
+void machine_changed(struct machine *mc);
 
 /* CLOCK_MONOTONIC in ns; comparable between processes and containers. */
 uint64_t clock_ns(void);

@@ -14,7 +14,7 @@
 uint64_t machine_used(const struct machine *mc, uint32_t gpu)
 {
 	uint32_t rows = atomic_load(&mc->m->rows);
-	uint64_t sum = 0;
+	uint64_t sum = atomic_load(&mc->m->gpu[gpu].is.foreign);
 
 	for (uint32_t row = 0; row < rows; row++)
 		sum += atomic_load(&mc->m->proc[row].used[gpu]);

@@ -15,9 +15,12 @@ EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t h, char *name, unsigned int l
 #define GET(NAME, TYPE, VALUE)                                                                                         \
 	EXPORT nvmlReturn_t NAME(nvmlDevice_t h, TYPE *out)                                                            \
 	{                                                                                                              \
+		struct sim_gpu *g;                                                                                     \
 		uint32_t index;                                                                                        \
-		nvmlReturn_t r = enter_device(h, NULL, &index);                                                        \
+		nvmlReturn_t r = enter_device(h, &g, &index);                                                          \
                                                                                                                        \
+		(void)g;                                                                                               \
+		(void)index;                                                                                           \
 		if (r)                                                                                                 \
 			return r;                                                                                      \
 		if (!out)                                                                                              \
@@ -30,11 +33,16 @@ GET(nvmlDeviceGetIndex, unsigned int, index)
 GET(nvmlDeviceGetMinorNumber, unsigned int, index)
 GET(nvmlDeviceGetBrand, nvmlBrandType_t, NVML_BRAND_NVIDIA)
 GET(nvmlDeviceGetArchitecture, nvmlDeviceArchitecture_t, NVML_DEVICE_ARCH_AMPERE)
-GET(nvmlDeviceGetComputeMode, nvmlComputeMode_t, NVML_COMPUTEMODE_DEFAULT)
+GET(nvmlDeviceGetComputeMode, nvmlComputeMode_t, (nvmlComputeMode_t)atomic_load(&g->is.compute_mode))
 GET(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
 GET(nvmlDeviceGetVirtualizationMode, nvmlGpuVirtualizationMode_t, NVML_GPU_VIRTUALIZATION_MODE_NONE)
 GET(nvmlDeviceGetMaxMigDeviceCount, unsigned int, 0)
 GET(nvmlDeviceIsMigDeviceHandle, unsigned int, 0)
+GET(nvmlDeviceGetRetiredPagesPendingStatus, nvmlEnableState_t,
+    atomic_load(&g->is.retirement_pending) ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED)
+GET(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, atomic_load(&g->is.clocks))
+/* Its name before driver 535. */
+GET(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, atomic_load(&g->is.clocks))
 
 static nvmlReturn_t not_supported(nvmlDevice_t h)
 {
@@ -43,11 +51,59 @@ static nvmlReturn_t not_supported(nvmlDevice_t h)
 	return r ? r : leave(NVML_ERROR_NOT_SUPPORTED);
 }
 
+/* A GPU that has no MIG, unless it is on. */
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t h, unsigned int *current, unsigned int *pending)
 {
-	(void)current;
-	(void)pending;
-	return not_supported(h);
+	struct sim_gpu *g;
+	nvmlReturn_t r = enter_device(h, &g, NULL);
+
+	if (r)
+		return r;
+	if (!current || !pending)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	if (!atomic_load(&g->is.mig))
+		return leave(NVML_ERROR_NOT_SUPPORTED);
+	*current = *pending = 1;
+	return leave(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t h, unsigned int *corrected, unsigned int *uncorrected,
+					      unsigned int *pending, unsigned int *failed)
+{
+	struct sim_gpu *g;
+	nvmlReturn_t r = enter_device(h, &g, NULL);
+
+	if (r)
+		return r;
+	if (!corrected || !uncorrected || !pending || !failed)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	if (atomic_load(&g->is.mig))
+		return leave(NVML_ERROR_NOT_SUPPORTED);
+	*corrected = *uncorrected = 0;
+	*pending = atomic_load(&g->is.remap_pending);
+	*failed = atomic_load(&g->is.remap_failed);
+	return leave(NVML_SUCCESS);
+}
+
+/* One field: what it takes to recover. */
+EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t h, int n, nvmlFieldValue_t *values)
+{
+	struct sim_gpu *g;
+	nvmlReturn_t r = enter_device(h, &g, NULL);
+
+	if (r)
+		return r;
+	if (!values || n <= 0)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	for (int i = 0; i < n; i++) {
+		values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+		if (values[i].fieldId != NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
+			continue;
+		values[i].nvmlReturn = NVML_SUCCESS;
+		values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+		values[i].value.uiVal = atomic_load(&g->is.recovery);
+	}
+	return leave(NVML_SUCCESS);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t h, char *serial, unsigned int length)
@@ -72,13 +128,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t h, nvmlEnableState_t *curr
 EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t h, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
 						unsigned long long *n)
 {
-	nvmlReturn_t r = enter_device(h, NULL, NULL);
+	struct sim_gpu *g;
+	nvmlReturn_t r = enter_device(h, &g, NULL);
 
 	if (r)
 		return r;
 	if (!n || type >= NVML_MEMORY_ERROR_TYPE_COUNT || counter >= NVML_ECC_COUNTER_TYPE_COUNT)
 		return leave(NVML_ERROR_INVALID_ARGUMENT);
-	*n = 0;
+	*n = type == NVML_MEMORY_ERROR_TYPE_UNCORRECTED ? atomic_load(&g->is.uncorrected) : 0;
 	return leave(NVML_SUCCESS);
 }
 

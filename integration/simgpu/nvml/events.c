@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Event sets. The only event is an injected fault, as an Xid. */
+/* Event sets: Xids and double-bit ECC errors. */
 #include <stdlib.h>
 
 #include "nvml.h"
 
 #define KIND_OF_SET 0x53544553u
+#define KNOWN (nvmlEventTypeXidCriticalError | nvmlEventTypeSingleBitEccError | nvmlEventTypeDoubleBitEccError)
+
+_Static_assert(SIM_EVENT_XID == nvmlEventTypeXidCriticalError, "the machine numbers them as NVML does");
+_Static_assert(SIM_EVENT_DOUBLE_BIT == nvmlEventTypeDoubleBitEccError, "likewise");
 
 struct nvmlEventSet_st {
 	uint32_t kind;
-	bool registered[SIM_MAX_GPUS];
-	uint32_t seen[SIM_MAX_GPUS]; /* faults of the GPU that were there, or were told */
+	uint64_t types[SIM_MAX_GPUS]; /* that are registered */
+	uint32_t seen[SIM_MAX_GPUS];  /* events of the GPU that were there, or were told */
 };
 
 static struct nvmlEventSet_st *set_of(nvmlEventSet_t h)
@@ -45,20 +49,19 @@ EXPORT nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t h)
 
 EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t h, unsigned long long *types)
 {
-	nvmlReturn_t r = enter_device(h, NULL, NULL);
+	struct sim_gpu *g;
+	nvmlReturn_t r = enter_device(h, &g, NULL);
 
 	if (r)
 		return r;
 	if (!types)
 		return leave(NVML_ERROR_INVALID_ARGUMENT);
-	*types = nvmlEventTypeXidCriticalError | nvmlEventTypeSingleBitEccError | nvmlEventTypeDoubleBitEccError;
+	*types = atomic_load(&g->is.no_events) ? nvmlEventTypeNone : KNOWN;
 	return leave(NVML_SUCCESS);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t h, unsigned long long types, nvmlEventSet_t hs)
 {
-	const unsigned long long known =
-		nvmlEventTypeXidCriticalError | nvmlEventTypeSingleBitEccError | nvmlEventTypeDoubleBitEccError;
 	struct nvmlEventSet_st *s = set_of(hs);
 	struct sim_gpu *g;
 	uint32_t i;
@@ -68,32 +71,52 @@ EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t h, unsigned long long 
 		return r;
 	if (!s)
 		return leave(NVML_ERROR_INVALID_ARGUMENT);
-	if (types & ~known)
+	if (types & ~KNOWN || atomic_load(&g->is.no_events))
 		return leave(NVML_ERROR_NOT_SUPPORTED);
-	if (types & nvmlEventTypeXidCriticalError) {
-		s->registered[i] = true;
-		s->seen[i] = atomic_load(&g->xid_count);
-	}
+	if (!s->types[i])
+		s->seen[i] = atomic_load(&g->events);
+	s->types[i] |= types;
 	return leave(NVML_SUCCESS);
 }
 
-static bool next_fault(struct nvmlEventSet_st *s, nvmlEventData_t *out)
+/* The next event of a GPU that the set wants. */
+static bool next_of(struct nvmlEventSet_st *s, uint32_t i, nvmlEventData_t *out)
 {
-	for (uint32_t i = 0; i < nvml.mc.m->gpus; i++) {
-		struct sim_gpu *g = &nvml.mc.m->gpu[i];
-		uint32_t n = atomic_load(&g->xid_count);
+	struct sim_gpu *g = &nvml.mc.m->gpu[i];
 
-		if (!s->registered[i] || s->seen[i] == n)
+	while (s->types[i] && s->seen[i] != atomic_load(&g->events)) {
+		if (atomic_load(&g->events) - s->seen[i] > SIM_EVENTS)
+			s->seen[i] = atomic_load(&g->events) - SIM_EVENTS; /* older ones are overwritten */
+		const struct sim_event *e = &g->event[s->seen[i] % SIM_EVENTS];
+
+		if (atomic_load(&e->number) != s->seen[i] + 1)
+			return false; /* it is being written: its writer wakes us */
+		uint32_t type = atomic_load(&e->type);
+		uint64_t data = atomic_load(&e->data);
+		s->seen[i]++;
+		if (!(s->types[i] & type))
 			continue;
-		if (n - s->seen[i] > SIM_XIDS)
-			s->seen[i] = n - SIM_XIDS; /* older ones are overwritten */
 		*out = (nvmlEventData_t){
-			.device = { &nvml.device[i] }, .eventType = nvmlEventTypeXidCriticalError,
-			.eventData = atomic_load(&g->xids[s->seen[i]++ % SIM_XIDS].xid),
+			.device = { &nvml.device[i] }, .eventType = type, .eventData = data,
 			.gpuInstanceId = UINT32_MAX, .computeInstanceId = UINT32_MAX };
 		return true;
 	}
 	return false;
+}
+
+/* TIMEOUT: there is nothing to tell now. */
+static nvmlReturn_t next_event(struct nvmlEventSet_st *s, nvmlEventData_t *out)
+{
+	nvmlReturn_t r = NVML_ERROR_TIMEOUT;
+
+	for (uint32_t i = 0; i < nvml.mc.m->gpus; i++) {
+		if (next_of(s, i, out))
+			return NVML_SUCCESS;
+		/* Once what came before is told: nothing more comes from a set with a lost GPU. */
+		if (s->types[i] && atomic_load(&nvml.mc.m->gpu[i].is.lost))
+			r = NVML_ERROR_GPU_IS_LOST;
+	}
+	return r;
 }
 
 /* Waits without the mutex; a set is used by one thread at a time. */
@@ -109,15 +132,12 @@ static nvmlReturn_t wait_event(nvmlEventSet_t h, nvmlEventData_t *out, unsigned 
 
 		if (r)
 			return r;
-		uint32_t faults = atomic_load(&nvml.mc.m->faults);
-		_Atomic uint32_t *word = &nvml.mc.m->faults;
-		bool there = next_fault(s, out);
-		leave(NVML_SUCCESS);
-		if (there)
-			return NVML_SUCCESS;
-		if (clock_ns() >= until)
-			return NVML_ERROR_TIMEOUT;
-		sim_futex_wait(word, faults, UINT32_MAX, until);
+		_Atomic uint32_t *word = &nvml.mc.m->changes;
+		uint32_t seen = atomic_load(word);
+		r = leave(next_event(s, out));
+		if (r != NVML_ERROR_TIMEOUT || clock_ns() >= until)
+			return r;
+		sim_futex_wait(word, seen, UINT32_MAX, until);
 	}
 }
 

@@ -42,6 +42,8 @@ static nvmlReturn_t by_index(unsigned i, nvmlDevice_t *out)
 		return r;
 	if (!out || i >= nvml.mc.m->gpus)
 		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	if (atomic_load(&nvml.mc.m->gpu[i].is.lost))
+		return leave(NVML_ERROR_GPU_IS_LOST);
 	out->handle = &nvml.device[i];
 	return leave(NVML_SUCCESS);
 }
@@ -64,6 +66,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *ou
 		return r;
 	if (!uuid || !out)
 		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	/* "If any GPU has fallen off the bus", nvml.h: it looks at one after the other. */
+	for (uint32_t i = 0; i < nvml.mc.m->gpus; i++)
+		if (atomic_load(&nvml.mc.m->gpu[i].is.lost))
+			return leave(NVML_ERROR_GPU_IS_LOST);
 	for (uint32_t i = 0; i < nvml.mc.m->gpus; i++) {
 		char text[48];
 
@@ -92,6 +98,8 @@ static nvmlReturn_t by_bus(const char *id, nvmlDevice_t *out)
 	}
 	for (uint32_t i = 0; i < nvml.mc.m->gpus; i++)
 		if (domain == 0 && device == 0 && nvml.mc.m->gpu[i].pci_bus == bus) {
+			if (atomic_load(&nvml.mc.m->gpu[i].is.lost))
+				return leave(NVML_ERROR_GPU_IS_LOST);
 			out->handle = &nvml.device[i];
 			return leave(NVML_SUCCESS);
 		}

@@ -54,21 +54,44 @@ nvmlReturn_t enter(void)
 	return nvml.inits ? NVML_SUCCESS : leave(NVML_ERROR_UNINITIALIZED);
 }
 
+/* Waits without the mutex while the GPU hangs: others go on meanwhile. Holds it on success. */
+static nvmlReturn_t wait_hang(uint32_t gpu)
+{
+	for (;;) {
+		_Atomic uint32_t *word = &nvml.mc.m->changes;
+		uint32_t seen = atomic_load(word);
+
+		if (!atomic_load(&nvml.mc.m->gpu[gpu].is.hang))
+			return NVML_SUCCESS;
+		leave(NVML_SUCCESS);
+		sim_futex_wait(word, seen, UINT32_MAX, UINT64_MAX / 2);
+		nvmlReturn_t r = enter();
+		if (r)
+			return r;
+	}
+}
+
 nvmlReturn_t enter_device(nvmlDevice_t h, struct sim_gpu **gpu, uint32_t *index)
 {
 	nvmlReturn_t r = enter();
+	uint32_t i = 0;
 
 	if (r)
 		return r;
-	for (uint32_t i = 0; i < nvml.mc.m->gpus; i++)
-		if (h.handle == &nvml.device[i]) {
-			if (gpu)
-				*gpu = &nvml.mc.m->gpu[i];
-			if (index)
-				*index = i;
-			return NVML_SUCCESS;
-		}
-	return leave(NVML_ERROR_INVALID_ARGUMENT);
+	while (i < nvml.mc.m->gpus && h.handle != &nvml.device[i])
+		i++;
+	if (i == nvml.mc.m->gpus)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	r = wait_hang(i);
+	if (r)
+		return r;
+	if (atomic_load(&nvml.mc.m->gpu[i].is.lost))
+		return leave(NVML_ERROR_GPU_IS_LOST);
+	if (gpu)
+		*gpu = &nvml.mc.m->gpu[i];
+	if (index)
+		*index = i;
+	return NVML_SUCCESS;
 }
 
 nvmlReturn_t give_text(char *to, unsigned room, const char *text)

@@ -12,6 +12,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* Of processes that are not there: no real pid is that large. */
+#define MPS_SERVER_PID (1u << 30)
+#define MPS_CLIENT_PID (MPS_SERVER_PID + 1)
+
 struct nvmlDevice_st {
 	uint32_t index;
 };
@@ -27,7 +31,7 @@ extern struct state nvml;
 
 /*
  * Holds the mutex on success, until leave. The handle is checked by address, so
- * a wild one is never read.
+ * a wild one is never read. A lost GPU is an error, a hanging one keeps us.
  */
 nvmlReturn_t enter(void);
 nvmlReturn_t enter_device(nvmlDevice_t h, struct sim_gpu **gpu, uint32_t *index);

@@ -43,6 +43,8 @@ EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsig
 
 	if (r)
 		return r;
+	if (pid == MPS_SERVER_PID)
+		return leave(give_text(name, length, "nvidia-cuda-mps-server"));
 	machine_bury_all(&nvml.mc);
 	uint32_t rows = atomic_load(&nvml.mc.m->rows);
 	for (uint32_t i = 0; i < rows; i++) {

@@ -14,7 +14,12 @@ static const char help[] =
 	"                [--switch-us N] [--slice-us N] [--log-records N] DIR\n"
 	"  simgpu log DIR [--follow]       the log as tab-separated values\n"
 	"  simgpu overlap DIR [--json]     how long work of several tenants was in flight at once\n"
-	"  simgpu inject DIR --gpu N --xid X   a fault that NVML reports\n"
+	"  simgpu inject DIR --gpu N ...   what the GPU suffers from now on, until it is changed or --clear:\n"
+	"                [--xid X] [--double-bit]       once each: what NVML tells as an event\n"
+	"                [--lost on|off] [--compute-mode default|exclusive|prohibited] [--mig on|off]\n"
+	"                [--mps off|client|server] [--recovery none|reset|reboot|drain-p2p|drain-reset]\n"
+	"                [--remap-pending on|off] [--remap-failed on|off] [--retirement-pending on|off]\n"
+	"                [--clocks BITS] [--foreign SIZE] [--no-events on|off] [--hang on|off] [--clear]\n"
 	"  simgpu destroy DIR\n";
 
 int usage(const char *what)

@@ -21,7 +21,7 @@ import (
 
 // openNVML opens the real driver.
 func openNVML(cfg Config) (gpu.Inventory, error) {
-	i, err := open("nvml", "libnvidia-ml.so.1")
+	i, err := open(cfg, "nvml", "libnvidia-ml.so.1")
 	if err != nil {
 		return nil, err
 	}

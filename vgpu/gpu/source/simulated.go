@@ -41,13 +41,13 @@ func openSimulated(cfg Config, n int) (gpu.Inventory, error) {
 	if err := os.Setenv(machineEnv, cfg.Machine); err != nil {
 		return nil, fmt.Errorf("failed to name the simulated machine: %w", err)
 	}
-	i, err := open("sim:"+strconv.Itoa(n), ml)
+	i, err := open(cfg, "sim:"+strconv.Itoa(n), ml)
 	if err != nil {
 		return nil, fmt.Errorf("failed to open the simulated machine %s: %w", cfg.Machine, err)
 	}
-	if len(i.gpus) != n {
+	if has := len(i.gpus) + i.lost; has != n {
 		i.Close()
-		return nil, fmt.Errorf("the simulated machine %s has %d GPUs, not %d: remove it, or name another (simulated.machine)", cfg.Machine, len(i.gpus), n)
+		return nil, fmt.Errorf("the simulated machine %s has %d GPUs, not %d: remove it, or name another (simulated.machine)", cfg.Machine, has, n)
 	}
 	// A device node for each, as real ones have, but it is /dev/null's: so that
 	// who gets which can be seen from inside.

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/dl"
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -24,7 +26,11 @@ type Config struct {
 	// SimulatedRoot is where the simulated driver is installed; Machine the
 	// directory of its machine, made if it is not there.
 	SimulatedRoot, Machine string
-	// Log takes what is worth knowing on the way; may be nil.
+	// Poll is how often the state of the GPUs is looked at that NVML does not
+	// tell by itself; 5 s if it is 0.
+	Poll time.Duration
+	// Log takes what is worth knowing on the way; may be nil. It is called from
+	// several goroutines.
 	Log func(format string, args ...any)
 }
 
@@ -32,6 +38,9 @@ type Config struct {
 func Open(cfg Config) (gpu.Inventory, error) {
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
+	}
+	if cfg.Poll == 0 {
+		cfg.Poll = pollInterval
 	}
 	kind, n, err := gpu.ParseSource(cfg.GPUs)
 	if err != nil {
@@ -52,19 +61,37 @@ func Open(cfg Config) (gpu.Inventory, error) {
 
 // inventory is an open NVML.
 type inventory struct {
-	name   string
-	lib    nvml.Interface
-	gpus   []gpu.GPU
-	driver gpu.Driver
+	name    string
+	lib     nvml.Interface
+	gpus    []gpu.GPU
+	devices []nvml.Device // of the gpus
+	lost    int           // GPUs that can not be told about
+	driver  gpu.Driver
+
+	poll    time.Duration
+	log     func(format string, args ...any)
+	there   map[string]bool // functions of the library, of optional
+	calls   calls
+	unheard []atomic.Bool // devices that were lost when they were to be registered for events
+	back    atomic.Bool   // one of them is there again
 }
 
-var _ gpu.Inventory = (*inventory)(nil)
+var (
+	_ gpu.Inventory = (*inventory)(nil)
+	_ prober        = (*inventory)(nil)
+)
 
 func (i *inventory) Name() string       { return i.name }
 func (i *inventory) GPUs() []gpu.GPU    { return i.gpus }
 func (i *inventory) Driver() gpu.Driver { return i.driver }
 
+// closePatience is more than a wait for events lasts.
+const closePatience = 3 * waitInterval
+
 func (i *inventory) Close() error {
+	if !i.calls.close(closePatience) {
+		return errors.New("failed to close NVML: the driver does not answer, a call is still under way")
+	}
 	if ret := i.lib.Shutdown(); ret != nvml.SUCCESS {
 		return fmt.Errorf("failed to close NVML: %w", ret)
 	}
@@ -77,6 +104,18 @@ var needed = []string{
 	"nvmlInit_v2", "nvmlShutdown", "nvmlErrorString", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount_v2",
 	"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPciInfo_v3",
 }
+
+// optional are further functions that this package calls. Old libraries lack
+// some: see has.
+var optional = append([]string{
+	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetComputeRunningProcesses",
+	"nvmlDeviceGetMPSComputeRunningProcesses", "nvmlSystemGetProcessName", "nvmlDeviceGetFieldValues", "nvmlDeviceGetRemappedRows",
+	"nvmlDeviceGetRetiredPagesPendingStatus", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetCurrentClocksEventReasons",
+	"nvmlDeviceGetCurrentClocksThrottleReasons",
+}, eventFunctions...)
+
+// has says whether the library has a function of optional.
+func (i *inventory) has(function string) bool { return i.there[function] }
 
 // check makes sure that path is an NVML that can be used.
 func check(path string) error {
@@ -94,7 +133,7 @@ func check(path string) error {
 }
 
 // open initialises the NVML at path, a file or a soname, and reads the GPUs.
-func open(name, path string) (_ *inventory, retErr error) {
+func open(cfg Config, name, path string) (_ *inventory, retErr error) {
 	if err := check(path); err != nil {
 		return nil, err
 	}
@@ -107,7 +146,11 @@ func open(name, path string) (_ *inventory, retErr error) {
 			_ = lib.Shutdown()
 		}
 	}()
-	i := &inventory{name: name, lib: lib}
+	i := &inventory{name: name, lib: lib, poll: cfg.Poll, log: cfg.Log}
+	i.there = map[string]bool{}
+	for _, name := range optional {
+		i.there[name] = lib.Extensions().LookupSymbol(name) == nil
+	}
 	version, ret := lib.SystemGetDriverVersion()
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("failed to read the driver's version: %w", ret)
@@ -121,37 +164,48 @@ func open(name, path string) (_ *inventory, retErr error) {
 		return nil, errors.New("the driver has no GPU")
 	}
 	for index := range count {
-		g, err := describe(lib, index)
+		d, g, err := describe(lib, index)
+		if errors.Is(err, nvml.ERROR_GPU_IS_LOST) {
+			// It must not take the others with it.
+			cfg.Log("left out GPU number %d, which is lost, until vgpud starts anew: %v", index, err)
+			i.lost++
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("GPU number %d: %w", index, err)
 		}
+		i.devices = append(i.devices, d)
 		i.gpus = append(i.gpus, g)
 	}
+	if len(i.gpus) == 0 {
+		return nil, fmt.Errorf("none of the %d GPUs can be reached: %w", count, nvml.ERROR_GPU_IS_LOST)
+	}
+	i.unheard = make([]atomic.Bool, len(i.gpus))
 	return i, nil
 }
 
-func describe(lib nvml.Interface, index int) (g gpu.GPU, _ error) {
+func describe(lib nvml.Interface, index int) (dev nvml.Device, g gpu.GPU, _ error) {
 	dev, ret := lib.DeviceGetHandleByIndex(index)
 	if ret != nvml.SUCCESS {
-		return g, fmt.Errorf("failed to open it: %w", ret)
+		return nil, g, fmt.Errorf("failed to open it: %w", ret)
 	}
 	if g.UUID, ret = dev.GetUUID(); ret != nvml.SUCCESS {
-		return g, fmt.Errorf("failed to read its UUID: %w", ret)
+		return nil, g, fmt.Errorf("failed to read its UUID: %w", ret)
 	}
 	if g.Model, ret = dev.GetName(); ret != nvml.SUCCESS {
-		return g, fmt.Errorf("failed to read its model: %w", ret)
+		return nil, g, fmt.Errorf("failed to read its model: %w", ret)
 	}
 	memory, ret := dev.GetMemoryInfo()
 	if ret != nvml.SUCCESS {
-		return g, fmt.Errorf("failed to read its memory: %w", ret)
+		return nil, g, fmt.Errorf("failed to read its memory: %w", ret)
 	}
 	g.MemoryBytes = memory.Total
 	pci, ret := dev.GetPciInfo()
 	if ret != nvml.SUCCESS {
-		return g, fmt.Errorf("failed to read its PCI address: %w", ret)
+		return nil, g, fmt.Errorf("failed to read its PCI address: %w", ret)
 	}
 	g.PCIBusID = cstring(pci.BusId[:])
-	return g, nil
+	return dev, g, nil
 }
 
 // cstring is the text before the first NUL. The element type differs between

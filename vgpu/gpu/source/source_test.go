@@ -115,9 +115,10 @@ func TestALibraryIsFoundByItsSonameToo(t *testing.T) {
 	}
 }
 
-// The GPUs of the simulated driver are listed through the real NVML bindings.
-// It must be built (make build); VGPU_SIMGPU_ROOT names another place of it.
-func TestSimulatedGPUs(t *testing.T) {
+// simulatedRoot is where the simulated driver was built (make build);
+// VGPU_SIMGPU_ROOT names another place.
+func simulatedRoot(t *testing.T) string {
+	t.Helper()
 	root := os.Getenv("VGPU_SIMGPU_ROOT")
 	if root == "" {
 		var err error
@@ -128,6 +129,12 @@ func TestSimulatedGPUs(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(root, "bin", "simgpu")); err != nil {
 		t.Fatalf("the simulated driver is not built, run make build: %v", err)
 	}
+	return root
+}
+
+// The GPUs of the simulated driver are listed through the real NVML bindings.
+func TestSimulatedGPUs(t *testing.T) {
+	root := simulatedRoot(t)
 	machine := filepath.Join(t.TempDir(), "machine")
 	inv, err := Open(Config{GPUs: "sim:2", SimulatedRoot: root, Machine: machine})
 	if err != nil {
