@@ -7,6 +7,10 @@
  * takes it down again a little later. A tenant that finds another one's work in
  * flight while it submits has caught the arbiter or the gate. Prints the number
  * of violations and exits 1 if there are any.
+ *
+ * With -DABSENCE_MS=N it computes without vgpud after so long, as if vgpud had
+ * said so. What it submits without a connection is nobody's violation, and only
+ * counted.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,12 +22,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../gate.h"
+#include "../internal.h"
 
 #define TENANTS 64
 
 struct witness {
 	_Alignas(64) uint64_t in_flight[TENANTS];
+	_Alignas(64) uint64_t alone; /* submissions without vgpud so far */
+	uint64_t stop;             /* by the test: it is enough */
 };
 
 #ifdef LARGE_TLS
@@ -34,12 +40,12 @@ static _Thread_local volatile char large[4 << 20];
 static struct witness *witness;
 static int tenant;
 static long submissions;
-static uint64_t flight, done, violations;
+static uint64_t flight[2], done, violations; /* in flight: what vgpud granted, and what not */
 
 static bool in_flight(void *arg)
 {
 	(void)arg;
-	return __atomic_load_n(&flight, __ATOMIC_SEQ_CST) != 0;
+	return __atomic_load_n(&flight[0], __ATOMIC_SEQ_CST) != 0 || __atomic_load_n(&flight[1], __ATOMIC_SEQ_CST) != 0;
 }
 
 static void *device(void *arg)
@@ -50,30 +56,50 @@ static void *device(void *arg)
 	for (;;) {
 		/* done first: nothing is submitted after it. */
 		uint64_t last = __atomic_load_n(&done, __ATOMIC_SEQ_CST);
-		uint64_t n = __atomic_load_n(&flight, __ATOMIC_SEQ_CST);
+		uint64_t n = __atomic_load_n(&flight[0], __ATOMIC_SEQ_CST);
+		uint64_t alone = __atomic_load_n(&flight[1], __ATOMIC_SEQ_CST);
 
 		nanosleep(&busy, NULL);
-		if (n) {
-			/* Complete on the device first, then for the library. */
-			__atomic_sub_fetch(&witness->in_flight[tenant], n, __ATOMIC_SEQ_CST);
-			__atomic_sub_fetch(&flight, n, __ATOMIC_SEQ_CST);
-		} else if (last) {
+		/* Complete on the device first, then for the library. */
+		__atomic_sub_fetch(&witness->in_flight[tenant], n, __ATOMIC_SEQ_CST);
+		__atomic_sub_fetch(&flight[0], n, __ATOMIC_SEQ_CST);
+		__atomic_sub_fetch(&flight[1], alone, __ATOMIC_SEQ_CST);
+		if (last && n + alone == 0)
 			return NULL;
-		}
 	}
+}
+
+/* Inside the gate. */
+static bool granted_by_vgpud(void)
+{
+#ifdef ABSENCE_MS
+	return vgpu_sock_alive();
+#else
+	return true;
+#endif
+}
+
+static void submit_one(void)
+{
+	if (!granted_by_vgpud()) {
+		__atomic_add_fetch(&witness->alone, 1, __ATOMIC_SEQ_CST);
+		__atomic_add_fetch(&flight[1], 1, __ATOMIC_SEQ_CST);
+		return;
+	}
+	__atomic_add_fetch(&witness->in_flight[tenant], 1, __ATOMIC_SEQ_CST);
+	for (int other = 0; other < TENANTS; other++)
+		if (other != tenant && __atomic_load_n(&witness->in_flight[other], __ATOMIC_SEQ_CST))
+			__atomic_add_fetch(&violations, 1, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&flight[0], 1, __ATOMIC_SEQ_CST);
 }
 
 static void *submit(void *arg)
 {
 	unsigned seed = (unsigned)(uintptr_t)arg * 2654435761u + (unsigned)getpid();
 
-	for (long i = 0; i < submissions; i++) {
+	for (long i = 0; i < submissions && !__atomic_load_n(&witness->stop, __ATOMIC_SEQ_CST); i++) {
 		vgpu_gate_enter();
-		__atomic_add_fetch(&witness->in_flight[tenant], 1, __ATOMIC_SEQ_CST);
-		for (int other = 0; other < TENANTS; other++)
-			if (other != tenant && __atomic_load_n(&witness->in_flight[other], __ATOMIC_SEQ_CST))
-				__atomic_add_fetch(&violations, 1, __ATOMIC_SEQ_CST);
-		__atomic_add_fetch(&flight, 1, __ATOMIC_SEQ_CST);
+		submit_one();
 		vgpu_gate_leave();
 		if (rand_r(&seed) % 4 == 0) { /* "synchronise" */
 			while (in_flight(NULL) && rand_r(&seed) % 64)
@@ -113,6 +139,9 @@ int main(int argc, char **argv)
 		fprintf(stderr, "%s\n", err.text);
 		return 2;
 	}
+#ifdef ABSENCE_MS
+	__atomic_store_n(&vgpu_gate.page->absence_ms, ABSENCE_MS, __ATOMIC_SEQ_CST);
+#endif
 	pthread_create(&dev, NULL, device, NULL);
 	for (long i = 0; i < threads; i++)
 		pthread_create(&thread[i], NULL, submit, (void *)(uintptr_t)(i + 1));
