@@ -445,6 +445,7 @@ func (l *loop) boundAsSaid(m *wire.Msg) []arbiter.UUID {
 func (l *loop) welcomeBack(c *conn, cl *client) {
 	cl.conn, c.client = c, cl
 	cl.execed = 0
+	cl.page.AbsenceMS().Store(uint32(l.absence.Milliseconds())) // may be configured otherwise now
 	l.send(c, &wire.Msg{Type: wire.Welcome, Protocol: wire.Protocol, A: [4]uint64{cl.id}}, -1)
 	v := cl.v
 	if !v.adopted {

@@ -55,8 +55,8 @@ func TestStressSeesViolationsWithoutTheGate(t *testing.T) {
 // The same while the clients compute without the daemon that was killed. What they
 // submit once they are connected again is of its turns, and excludes each other.
 func TestGateAndDaemonExcludeAfterAnAbsence(t *testing.T) {
-	stress := buildStress(t, "-DABSENCE_MS=1")
-	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute})
+	stress := buildStress(t, "-DABSENCE")
+	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute, absence: time.Millisecond})
 	runs, w := startStress(t, n, stress, 1<<40)
 	submissions := func() uint64 { return n.vgpu("stress2").GetUsage().GetSubmissions() }
 	n.until("the clients have submitted some", func() bool { return submissions() > 300 })

@@ -55,6 +55,7 @@ type settings struct {
 	gpus           int
 	quantum, drain time.Duration
 	stall          time.Duration
+	absence        time.Duration
 	overrun        string
 	edit           func(*loop) // before anything is served
 }
@@ -119,6 +120,7 @@ func daemonMain() {
 	if err != nil {
 		panic(err)
 	}
+	d.loop.absence, _ = time.ParseDuration(os.Getenv("VGPU_NODE_TEST_ABSENCE")) // shorter than one can be configured
 	fmt.Println("ready")
 	if err := d.Serve(context.Background()); err != nil {
 		panic(err)
@@ -219,6 +221,7 @@ func (n *node) startProcess() {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), role+"=vgpud", "VGPU_NODE_TEST_STATE="+n.state,
 		"VGPU_NODE_TEST_GPUS="+strconv.Itoa(n.settings.gpus), "VGPU_NODE_TEST_OVERRUN="+n.settings.overrun,
+		"VGPU_NODE_TEST_ABSENCE="+n.settings.absence.String(),
 		"VGPU_NODE_TEST_QUANTUM="+n.settings.quantum.String(), "VGPU_NODE_TEST_DRAIN="+n.settings.drain.String())
 	cmd.Stderr = n.t.Output()
 	out, err := cmd.StdoutPipe()
