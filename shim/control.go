@@ -22,7 +22,7 @@ import (
 // control is a connection to vgpud for one call or two. The shim keeps none
 // open: vgpud may be restarted at any time.
 type control struct {
-	v1.ControlService
+	v1.ControlClient
 	client *ttrpc.Client
 }
 

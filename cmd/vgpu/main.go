@@ -31,8 +31,8 @@ const (
 const defaultAddress = "/run/vgpu/vgpud.sock"
 
 const long = `vgpu shows the virtual GPUs of this machine's containers and the physical GPUs
-that they share, and changes the shares of vGPUs. It asks vgpud over its control
-socket, which only root may use.
+that they share, tells what happens to them, and changes who gets how much. It
+asks vgpud over its control socket, which only root may use.
 
 Exit codes: 0 done, 1 failed, 2 wrong use, 3 vgpud does not run, 4 vgpud runs but
 does not answer.
@@ -87,7 +87,7 @@ func command() *cobra.Command {
 	a := &app{}
 	cmd := &cobra.Command{
 		Use:           "vgpu",
-		Short:         "Show virtual and physical GPUs, and change their shares",
+		Short:         "Show virtual and physical GPUs, and change who gets how much",
 		Long:          long,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -118,18 +118,13 @@ func command() *cobra.Command {
 	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for vgpud's answer")
 
 	cmd.AddCommand(
+		a.getCommand(), a.gpusCommand(), a.eventsCommand(), a.policyCommand(), a.statsCommand(),
 		&cobra.Command{
 			Use: "ps", Short: "List the vGPUs", Args: none,
 			Long: "List the vGPUs of this machine: whose they are, on which GPU, and how they fared.\n\n" +
 				"HELD is exact GPU time, from grant to last completion without idle gaps; WAITED\n" +
 				"is the time from pending to grant.",
 			RunE: func(cmd *cobra.Command, _ []string) error { return a.ps(cmd.Context(), cmd.OutOrStdout()) },
-		},
-		&cobra.Command{
-			Use: "gpus", Short: "List the physical GPUs", Args: none,
-			Long: "List the physical GPUs of this machine: who holds them, who waits, and how long a\n" +
-				"hand-over takes, from the last completion of one vGPU to the grant of the next.",
-			RunE: func(cmd *cobra.Command, _ []string) error { return a.gpus(cmd.Context(), cmd.OutOrStdout()) },
 		},
 		&cobra.Command{
 			Use: "set ID KEY=VALUE...", Short: "Change a vGPU while its container runs", Args: assignments,
@@ -161,30 +156,16 @@ func none(_ *cobra.Command, args []string) error {
 
 func (a *app) ps(ctx context.Context, w io.Writer) error {
 	var resp *v1.ListResponse
-	if err := a.ask(ctx, "list the vGPUs", func(ctx context.Context, c v1.ControlService) (err error) {
+	if err := a.ask(ctx, "list the vGPUs", func(ctx context.Context, c v1.ControlClient) (err error) {
 		resp, err = c.List(ctx, &v1.ListRequest{})
 		return err
 	}); err != nil {
 		return err
 	}
 	if a.output == "json" {
-		return writeJSON(w, vgpusJSON(resp))
+		return writeJSON(w, vgpusJSON(resp.GetVgpus()))
 	}
 	return writeVGPUs(w, resp.GetVgpus())
-}
-
-func (a *app) gpus(ctx context.Context, w io.Writer) error {
-	var resp *v1.ListGPUsResponse
-	if err := a.ask(ctx, "list the GPUs", func(ctx context.Context, c v1.ControlService) (err error) {
-		resp, err = c.ListGPUs(ctx, &v1.ListGPUsRequest{})
-		return err
-	}); err != nil {
-		return err
-	}
-	if a.output == "json" {
-		return writeJSON(w, gpusJSON(resp))
-	}
-	return writeGPUs(w, resp.GetGpus())
 }
 
 // version shows its own version even where vgpud does not run, or does not
@@ -192,7 +173,7 @@ func (a *app) gpus(ctx context.Context, w io.Writer) error {
 func (a *app) version(ctx context.Context, w, stderr io.Writer) error {
 	v := versionJSON{Client: buildJSON{Version: version.Version, Commit: version.Commit}}
 	var info *v1.InfoResponse
-	err := a.ask(ctx, "ask vgpud for its version", func(ctx context.Context, c v1.ControlService) (err error) {
+	err := a.ask(ctx, "ask vgpud for its version", func(ctx context.Context, c v1.ControlClient) (err error) {
 		info, err = c.Info(ctx, &v1.InfoRequest{})
 		return err
 	})
@@ -205,7 +186,7 @@ func (a *app) version(ctx context.Context, w, stderr io.Writer) error {
 		v.Server = &serverJSON{
 			buildJSON: buildJSON{Version: info.GetVersion(), Commit: info.GetCommit()},
 			Source:    info.GetSource(), DriverVersion: info.GetDriverVersion(),
-			Protocol: info.GetProtocol(), Started: info.GetStarted().AsTime().Format(time.RFC3339Nano),
+			Protocol: info.GetProtocol(), Started: info.GetStarted().AsTime().Format(time.RFC3339Nano), Epoch: info.GetEpoch(),
 		}
 	case !errors.As(err, &absent) && !errors.As(err, &mute):
 		return err

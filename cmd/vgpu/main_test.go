@@ -35,6 +35,13 @@ type vgpud struct {
 	v1.ControlService
 	fail  error
 	asked chan<- *v1.UpdateRequest
+
+	changed chan<- proto.Message         // cordons and the like
+	events  <-chan *v1.Event             // what Watch sends; it ends with it
+	watched chan<- *v1.WatchRequest      // what Watch was asked for
+	lists   <-chan *v1.WatchGPUsResponse // what WatchGPUs sends; it ends with it
+	stays   string                       // a cordon that is not the operator's
+	refuse  error                        // what Watch answers
 }
 
 var when = timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
@@ -50,9 +57,9 @@ func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) 
 			Quantum: durationpb.New(20 * time.Millisecond), Clients: 2, Created: when,
 			Usage: &v1.Usage{
 				Held: durationpb.New(1234567 * time.Microsecond), Waited: durationpb.New(3 * time.Millisecond),
-				Turns: 7, Drains: 2, Overruns: 1, Submissions: 99,
+				Turns: 7, Drains: 2, Overruns: 1, Submissions: 99, Lingered: durationpb.New(time.Millisecond),
 			},
-			Rubbish: 1, Ungated: 3, UnknownNames: 2,
+			Rubbish: 1, Ungated: 3, UnknownNames: 2, Policy: "fair",
 		},
 		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room"},
 	}}, nil
@@ -68,20 +75,122 @@ func (f vgpud) Update(ctx context.Context, r *v1.UpdateRequest) (*v1.UpdateRespo
 }
 
 func (f vgpud) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
-	return &v1.ListGPUsResponse{Gpus: []*v1.GPU{{
-		Uuid: "GPU-1", Model: "Test", MemoryBytes: 16 << 30, PciBusId: "0000:01:00.0", State: "HELD", Holder: "0123456789abcdef",
-		Bound: 2, Pending: 1, Held: durationpb.New(time.Second), Turns: 7,
-		Handover: &v1.Latency{Count: 3, Median: durationpb.New(25 * time.Microsecond), P99: durationpb.New(90 * time.Microsecond), Max: durationpb.New(time.Millisecond)},
-	}}}, nil
+	return &v1.ListGPUsResponse{Gpus: []*v1.GPU{f.gpu(1), f.gpu(2)}}, nil
+}
+
+// gpu is the first or the second GPU; the second one is cordoned.
+func (f vgpud) gpu(n int) *v1.GPU {
+	if n == 1 {
+		free := uint64(10 << 30)
+		return &v1.GPU{
+			Uuid: "GPU-1", Model: "Test", MemoryBytes: 16 << 30, PciBusId: "0000:01:00.0", State: "HELD", Holder: "0123456789abcdef",
+			Bound: 2, Pending: 1, Held: durationpb.New(time.Second), Turns: 7, Handover: handover(),
+			Policy: &v1.Policy{Name: "average", Slots: 4}, OwnPolicy: true, Vgpus: []string{"0123456789abcdef"},
+			MemoryReservedBytes: 1 << 30, MemoryFreeBytes: &free,
+		}
+	}
+	return &v1.GPU{
+		Uuid: "GPU-22", Model: "Test", MemoryBytes: 16 << 30, PciBusId: "0000:02:00.0", State: "CORDONED",
+		Reason: "cordoned by the operator: fan", Cordon: "cordoned by the operator: fan", Policy: &v1.Policy{Name: "fair"},
+	}
+}
+
+func handover() *v1.Latency {
+	return &v1.Latency{Count: 3, Median: durationpb.New(25 * time.Microsecond), P99: durationpb.New(90 * time.Microsecond), Max: durationpb.New(time.Millisecond)}
 }
 
 func (f vgpud) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error) {
-	return &v1.InfoResponse{Version: "v1", Commit: "abc", Source: "sim:1", DriverVersion: "999.10", Protocol: 1, Started: when}, nil
+	return &v1.InfoResponse{
+		Version: "v1", Commit: "abc", Source: "sim:1", DriverVersion: "999.10", Protocol: 1, Started: when,
+		Epoch: "00000000000000aa", Sequence: 41, Policy: &v1.Policy{Name: "fair"},
+	}, nil
+}
+
+func (f vgpud) Get(ctx context.Context, r *v1.GetRequest) (*v1.GetResponse, error) {
+	list, err := f.List(ctx, nil)
+	for _, v := range list.GetVgpus() {
+		if v.GetId() == r.GetId() {
+			return &v1.GetResponse{Vgpu: v}, nil
+		}
+	}
+	return nil, err
+}
+
+func (f vgpud) Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error) {
+	lines := uint64(5)
+	return &v1.StatsResponse{
+		Epoch: "00000000000000aa", Uptime: durationpb.New(time.Hour), Vgpus: 2, Clients: 3, Gpus: 2, Turns: 70, Drains: 20, Overruns: 1,
+		GpuStats: []*v1.GPUStats{{Uuid: "GPU-1", Handover: handover()}, {Uuid: "GPU-22"}},
+		Events:   41, EventsDropped: 4, Watchers: 1, LogLinesDropped: &lines, StoreWrites: 9, StoreFailures: 2, RssBytes: 20 << 20, Goroutines: 12,
+	}, nil
+}
+
+func (f vgpud) CordonGPU(_ context.Context, r *v1.CordonGPURequest) (*v1.CordonGPUResponse, error) {
+	f.changed <- r
+	return &v1.CordonGPUResponse{Gpu: f.gpu(2)}, nil
+}
+
+func (f vgpud) UncordonGPU(_ context.Context, r *v1.UncordonGPURequest) (*v1.UncordonGPUResponse, error) {
+	f.changed <- r
+	g := f.gpu(2)
+	g.State, g.Reason, g.Cordon = "CORDONED", f.stays, f.stays
+	return &v1.UncordonGPUResponse{Gpu: g}, nil
+}
+
+func (f vgpud) DrainGPU(_ context.Context, r *v1.DrainGPURequest) (*v1.DrainGPUResponse, error) {
+	f.changed <- r
+	g := f.gpu(2)
+	g.Vgpus = []string{"0123456789abcdef", "1111111111111111"}
+	return &v1.DrainGPUResponse{Gpu: g}, nil
+}
+
+func (f vgpud) SetPolicy(_ context.Context, r *v1.SetPolicyRequest) (*v1.SetPolicyResponse, error) {
+	if r.GetPolicy() == "unfair" {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("policy: must be one of those: %w", errdefs.ErrInvalidArgument))
+	}
+	f.changed <- r
+	return &v1.SetPolicyResponse{}, nil
+}
+
+func (f vgpud) Watch(ctx context.Context, r *v1.WatchRequest, s v1.Control_WatchServer) error {
+	f.watched <- r
+	if f.refuse != nil {
+		return errgrpc.ToGRPC(f.refuse)
+	}
+	return send(ctx, f.events, s.Send)
+}
+
+func (f vgpud) WatchGPUs(ctx context.Context, _ *v1.WatchGPUsRequest, s v1.Control_WatchGPUsServer) error {
+	return send(ctx, f.lists, s.Send)
+}
+
+// send sends what comes. At its end vgpud stops, as the reader is told.
+func send[T any](ctx context.Context, from <-chan T, to func(T) error) error {
+	for {
+		select {
+		case item, ok := <-from:
+			if !ok {
+				return errgrpc.ToGRPC(fmt.Errorf("vgpud is stopping: %w", errdefs.ErrUnavailable))
+			}
+			if err := to(item); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 func serve(t *testing.T, f vgpud) string {
 	t.Helper()
 	address := filepath.Join(t.TempDir(), "s")
+	serveAt(t, f, address)
+	return address
+}
+
+// serveAt returns what ends it.
+func serveAt(t *testing.T, f vgpud, address string) (end func()) {
+	t.Helper()
 	l, err := net.Listen("unix", address)
 	if err != nil {
 		t.Fatal(err)
@@ -91,9 +200,14 @@ func serve(t *testing.T, f vgpud) string {
 		t.Fatal(err)
 	}
 	v1.RegisterControlService(s, f)
-	go func() { _ = s.Serve(context.Background(), l) }()
-	t.Cleanup(func() { s.Close() })
-	return address
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { _ = s.Serve(ctx, l) }()
+	end = func() {
+		cancel()
+		_ = s.Shutdown(context.Background())
+	}
+	t.Cleanup(end)
+	return end
 }
 
 func vgpu(t *testing.T, args ...string) (code int, stdout, stderr string) {
@@ -106,8 +220,9 @@ func vgpu(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // The JSON is an interface: these files change only by new fields.
 func TestJSONIsStable(t *testing.T) {
 	address := serve(t, vgpud{})
-	for _, name := range []string{"ps", "gpus", "version"} {
-		code, got, stderr := vgpu(t, name, "--output", "json", "--address", address)
+	for _, args := range [][]string{{"ps"}, {"gpus"}, {"version"}, {"get", "train"}, {"stats"}, {"policy"}} {
+		name := args[0]
+		code, got, stderr := vgpu(t, append(args, "--output", "json", "--address", address)...)
 		file := filepath.Join("testdata", name+".json")
 		if *update {
 			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -143,7 +258,7 @@ fedcba9876543210: no room
 		t.Errorf("%q is not the end of\n%s", notes, ps)
 	}
 	_, gpus, _ := vgpu(t, "gpus", "--address", address)
-	for _, s := range []string{"GPU-1", "16.0 GiB", "25µs", "90µs", "0123456789abcdef"} {
+	for _, s := range []string{"GPU-1", "16.0 GiB", "25µs", "90µs", "0123456789abcdef", "HELD      average/4", "CORDONED  fair", "\nGPU-22: cordoned by the operator: fan\n"} {
 		if !strings.Contains(gpus, s) {
 			t.Errorf("%q is not in\n%s", s, gpus)
 		}
@@ -265,9 +380,12 @@ func TestASilentVgpudHangsNoCommand(t *testing.T) {
 		{"never answers", mute(t), "within 50ms"},
 		{"accepts no more", full(t), "too many connections"},
 	} {
-		for _, command := range []string{"ps", "gpus", "version"} {
+		for _, command := range []string{
+			"ps", "gpus", "version", "get 0", "stats", "policy", "policy fair", "events", "gpus --watch", "gpus cordon GPU", "gpus uncordon GPU",
+			"gpus drain GPU", "gpus drain GPU --wait",
+		} {
 			t.Run(c.description+", "+command, func(t *testing.T) {
-				code, stdout, stderr := vgpu(t, command, "--address", c.address, "--timeout", "50ms")
+				code, stdout, stderr := vgpu(t, append(strings.Fields(command), "--address", c.address, "--timeout", "50ms")...)
 				if code != 4 {
 					t.Errorf("exit code %d", code)
 				}
@@ -333,6 +451,20 @@ func TestExitCodes(t *testing.T) {
 		{"set without a value", []string{"set", "train", "weight"}, 2, []string{`"weight"`, "KEY=VALUE"}},
 		{"set twice", []string{"set", "train", "weight=1", "vgpu-shim.dev/weight=2"}, 2, []string{"vgpu-shim.dev/weight", "twice"}},
 		{"set without vgpud", []string{"set", "train", "weight=1", "--address", absent}, 3, []string{"vgpud does not run"}},
+		{"get without an ID", []string{"get"}, 2, []string{"vgpu get --help"}},
+		{"cordon without a UUID", []string{"gpus", "cordon"}, 2, []string{"vgpu gpus cordon --help"}},
+		{"drain of two", []string{"gpus", "drain", "GPU-1", "GPU-2"}, 2, []string{"one UUID", "vgpu gpus drain --help"}},
+		{"an unknown thing to do with GPUs", []string{"gpus", "kill"}, 2, []string{"kill"}},
+		{"a cordon that waits", []string{"gpus", "cordon", "GPU-1", "--wait"}, 2, []string{"wait"}},
+		{"events as a table", []string{"events", "--output", "table"}, 2, []string{"--output=table", "text or json"}},
+		{"events after no number", []string{"events", "--after", "x"}, 2, []string{"after"}},
+		{"an epoch without a number", []string{"events", "--epoch", "00000000000000aa"}, 2, []string{"--after"}},
+		{"events without vgpud", []string{"events", "--address", absent}, 3, []string{"vgpud does not run"}},
+		{"a watch without vgpud", []string{"gpus", "--watch", "--address", absent}, 3, []string{"vgpud does not run"}},
+		{"slots without a policy", []string{"policy", "--slots", "3"}, 2, []string{"--slots without a NAME"}},
+		{"no slots", []string{"policy", "average", "--slots", "0"}, 2, []string{"from 1 to 100"}},
+		{"two policies", []string{"policy", "fair", "native"}, 2, []string{`"native"`}},
+		{"a policy of no GPU", []string{"policy", "fair", "--gpu", ""}, 2, []string{"--gpu"}},
 		{"an unknown format", []string{"ps", "--output", "yaml"}, 2, []string{"yaml", "table or json"}},
 		{"a limit that is none", []string{"ps", "--timeout", "0s"}, 2, []string{"--timeout=0s", "above 0"}},
 		{"the version without vgpud", []string{"version", "--address", absent}, 0, []string{"does not run"}},

@@ -37,6 +37,7 @@ type vgpuJSON struct {
 	Rubbish      uint64        `json:"rubbish"`
 	Ungated      uint64        `json:"ungated"`
 	UnknownNames uint64        `json:"unknown_names"`
+	Policy       string        `json:"policy"`
 }
 
 type containerJSON struct {
@@ -52,21 +53,38 @@ type usageJSON struct {
 	Drains      uint64 `json:"drains"`
 	Overruns    uint64 `json:"overruns"`
 	Submissions uint64 `json:"submissions"`
+	LingeredNS  int64  `json:"lingered_ns"`
 }
 
 type gpuJSON struct {
-	UUID        string      `json:"uuid"`
-	Model       string      `json:"model"`
-	MemoryBytes uint64      `json:"memory_bytes"`
-	PCIBusID    string      `json:"pci_bus_id"`
-	State       string      `json:"state"`
-	Reason      string      `json:"reason"`
-	Holder      string      `json:"holder"`
-	Bound       uint32      `json:"bound"`
-	Pending     uint32      `json:"pending"`
-	HeldNS      int64       `json:"held_ns"`
-	Turns       uint64      `json:"turns"`
-	Handover    latencyJSON `json:"handover"`
+	UUID                string        `json:"uuid"`
+	Model               string        `json:"model"`
+	MemoryBytes         uint64        `json:"memory_bytes"`
+	PCIBusID            string        `json:"pci_bus_id"`
+	State               string        `json:"state"`
+	Reason              string        `json:"reason"`
+	Holder              string        `json:"holder"`
+	Bound               uint32        `json:"bound"`
+	Pending             uint32        `json:"pending"`
+	HeldNS              int64         `json:"held_ns"`
+	Turns               uint64        `json:"turns"`
+	Handover            latencyJSON   `json:"handover"`
+	Cordon              string        `json:"cordon"`
+	Policy              gpuPolicyJSON `json:"policy"`
+	VGPUs               []string      `json:"vgpus"`
+	Notes               []string      `json:"notes"`
+	MemoryReservedBytes uint64        `json:"memory_reserved_bytes"`
+	MemoryFreeBytes     *uint64       `json:"memory_free_bytes"` // null: not known
+}
+
+type policyJSON struct {
+	Name  string `json:"name"`
+	Slots uint32 `json:"slots"`
+}
+
+type gpuPolicyJSON struct {
+	policyJSON
+	Own bool `json:"own"`
 }
 
 type latencyJSON struct {
@@ -92,42 +110,54 @@ type serverJSON struct {
 	DriverVersion string `json:"driver_version"`
 	Protocol      uint32 `json:"protocol"`
 	Started       string `json:"started"`
+	Epoch         string `json:"epoch"`
 }
 
-func vgpusJSON(r *v1.ListResponse) any {
+func vgpusJSON(all []*v1.VGPU) []vgpuJSON {
 	out := []vgpuJSON{}
-	for _, v := range r.GetVgpus() {
-		c, u := v.GetContainer(), v.GetUsage()
+	for _, v := range all {
+		u := v.GetUsage()
 		out = append(out, vgpuJSON{
 			ID:        v.GetId(),
-			Container: containerJSON{Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), ID: c.GetId()},
+			Container: asContainer(v.GetContainer()),
 			State:     v.GetState(), GPUs: append([]string{}, v.GetGpus()...), Count: v.GetCount(),
 			MemoryBytes: v.GetMemoryBytes(), Weight: v.GetWeight(), MinShare: v.GetMinShare(), MaxShare: v.GetMaxShare(), Priority: v.GetPriority(),
 			QuantumNS: ns(v.GetQuantum()), Clients: v.GetClients(),
 			Usage: usageJSON{
 				HeldNS: ns(u.GetHeld()), WaitedNS: ns(u.GetWaited()), Turns: u.GetTurns(),
-				Drains: u.GetDrains(), Overruns: u.GetOverruns(), Submissions: u.GetSubmissions(),
+				Drains: u.GetDrains(), Overruns: u.GetOverruns(), Submissions: u.GetSubmissions(), LingeredNS: ns(u.GetLingered()),
 			},
 			Created: v.GetCreated().AsTime().Format(time.RFC3339Nano), Reason: v.GetReason(),
-			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(),
+			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(), Policy: v.GetPolicy(),
 		})
 	}
 	return out
 }
 
-func gpusJSON(r *v1.ListGPUsResponse) any {
+func gpusJSON(all []*v1.GPU) []gpuJSON {
 	out := []gpuJSON{}
-	for _, g := range r.GetGpus() {
-		h := g.GetHandover()
+	for _, g := range all {
 		out = append(out, gpuJSON{
 			UUID: g.GetUuid(), Model: g.GetModel(), MemoryBytes: g.GetMemoryBytes(), PCIBusID: g.GetPciBusId(),
 			State: g.GetState(), Reason: g.GetReason(), Holder: g.GetHolder(), Bound: g.GetBound(),
-			Pending: g.GetPending(), HeldNS: ns(g.GetHeld()), Turns: g.GetTurns(),
-			Handover: latencyJSON{Count: h.GetCount(), MedianNS: ns(h.GetMedian()), P99NS: ns(h.GetP99()), MaxNS: ns(h.GetMax())},
+			Pending: g.GetPending(), HeldNS: ns(g.GetHeld()), Turns: g.GetTurns(), Handover: asLatency(g.GetHandover()),
+			Cordon: g.GetCordon(), Policy: gpuPolicyJSON{asPolicy(g.GetPolicy()), g.GetOwnPolicy()}, VGPUs: append([]string{}, g.GetVgpus()...),
+			Notes:               append([]string{}, g.GetNotes()...),
+			MemoryReservedBytes: g.GetMemoryReservedBytes(), MemoryFreeBytes: g.MemoryFreeBytes,
 		})
 	}
 	return out
 }
+
+func asContainer(c *v1.Container) containerJSON {
+	return containerJSON{Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), ID: c.GetId()}
+}
+
+func asLatency(h *v1.Latency) latencyJSON {
+	return latencyJSON{Count: h.GetCount(), MedianNS: ns(h.GetMedian()), P99NS: ns(h.GetP99()), MaxNS: ns(h.GetMax())}
+}
+
+func asPolicy(p *v1.Policy) policyJSON { return policyJSON{Name: p.GetName(), Slots: p.GetSlots()} }
 
 func ns(d *durationpb.Duration) int64 { return d.AsDuration().Nanoseconds() }
 
@@ -191,7 +221,7 @@ func notes(v *v1.VGPU) []string {
 
 func writeGPUs(w io.Writer, all []*v1.GPU) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "GPU\tMODEL\tMEMORY\tSTATE\tHOLDER\tBOUND\tPENDING\tHELD\tTURNS\tHANDOVER MEDIAN\tP99")
+	fmt.Fprintln(t, "GPU\tMODEL\tMEMORY\tSTATE\tPOLICY\tHOLDER\tBOUND\tPENDING\tHELD\tTURNS\tHANDOVER MEDIAN\tP99")
 	for _, g := range all {
 		holder, h := g.GetHolder(), g.GetHandover()
 		if holder == "" {
@@ -201,21 +231,35 @@ func writeGPUs(w io.Writer, all []*v1.GPU) error {
 		if h.GetCount() > 0 {
 			median, p99 = short(h.GetMedian()), short(h.GetP99())
 		}
-		fmt.Fprintf(t, "%s\t%s\t%.1f GiB\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n",
-			g.GetUuid(), g.GetModel(), float64(g.GetMemoryBytes())/(1<<30), g.GetState(), holder,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n",
+			g.GetUuid(), g.GetModel(), gib(g.GetMemoryBytes()), g.GetState(), policyText(g.GetPolicy()), holder,
 			g.GetBound(), g.GetPending(), short(g.GetHeld()), g.GetTurns(), median, p99)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	for _, g := range all {
+		lines := g.GetNotes()
 		if g.GetReason() != "" {
-			if _, err := fmt.Fprintf(w, "%s: %s\n", g.GetUuid(), g.GetReason()); err != nil {
+			lines = append([]string{g.GetReason()}, lines...)
+		}
+		for _, line := range lines {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", g.GetUuid(), line); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+func gib(bytes uint64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
+
+// policyText is a policy for people, as in "average/20".
+func policyText(p *v1.Policy) string {
+	if name := p.GetName(); name == "average" || name == "fixed" {
+		return fmt.Sprintf("%s/%d", name, p.GetSlots())
+	}
+	return p.GetName()
 }
 
 // short is a duration for people: three or four digits.

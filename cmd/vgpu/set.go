@@ -45,19 +45,12 @@ func (a *app) set(ctx context.Context, w io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	var list *v1.ListResponse
-	if err := a.ask(ctx, "list the vGPUs", func(ctx context.Context, c v1.ControlService) (err error) {
-		list, err = c.List(ctx, &v1.ListRequest{})
-		return err
-	}); err != nil {
-		return err
-	}
-	id, err := find(list.GetVgpus(), args[0])
+	id, err := a.whichVGPU(ctx, args[0])
 	if err != nil {
 		return err
 	}
 	var resp *v1.UpdateResponse
-	if err := a.ask(ctx, "change vGPU "+id, func(ctx context.Context, c v1.ControlService) (err error) {
+	if err := a.ask(ctx, "change vGPU "+id, func(ctx context.Context, c v1.ControlClient) (err error) {
 		resp, err = c.Update(ctx, &v1.UpdateRequest{Id: id, Annotations: annotations})
 		return err
 	}); err != nil {
@@ -65,9 +58,21 @@ func (a *app) set(ctx context.Context, w io.Writer, args []string) error {
 	}
 	row := []*v1.VGPU{resp.GetVgpu()}
 	if a.output == "json" {
-		return writeJSON(w, vgpusJSON(&v1.ListResponse{Vgpus: row}))
+		return writeJSON(w, vgpusJSON(row))
 	}
 	return writeVGPUs(w, row)
+}
+
+// whichVGPU asks vgpud for the id of the vGPU that is meant.
+func (a *app) whichVGPU(ctx context.Context, meant string) (string, error) {
+	var list *v1.ListResponse
+	if err := a.ask(ctx, "list the vGPUs", func(ctx context.Context, c v1.ControlClient) (err error) {
+		list, err = c.List(ctx, &v1.ListRequest{})
+		return err
+	}); err != nil {
+		return "", err
+	}
+	return find(list.GetVgpus(), meant)
 }
 
 // find is the id of the vGPU that is meant by its own id, by its container's,

@@ -14,7 +14,8 @@ import (
 type logWriter struct {
 	to      io.Writer
 	lines   chan []byte
-	dropped atomic.Uint64
+	dropped atomic.Uint64 // not said yet
+	all     atomic.Uint64 // dropped since the start
 	stop    chan struct{}
 	done    chan struct{}
 }
@@ -31,9 +32,13 @@ func (w *logWriter) Write(b []byte) (int, error) {
 	case w.lines <- append([]byte(nil), b...):
 	default:
 		w.dropped.Add(1)
+		w.all.Add(1)
 	}
 	return len(b), nil
 }
+
+// Dropped is how many lines were dropped so far. Stats asks for it.
+func (w *logWriter) Dropped() uint64 { return w.all.Load() }
 
 func (w *logWriter) run() {
 	defer close(w.done)

@@ -43,6 +43,9 @@ func TestASlowLogHoldsUpNobody(t *testing.T) {
 	if !strings.HasPrefix(got, "line 0\nvgpud: 95 lines of the log were dropped") || !strings.HasSuffix(got, "line 4\n") {
 		t.Errorf("%q", got)
 	}
+	if n := w.Dropped(); n != 95 { // also after it was said
+		t.Errorf("%d lines were dropped", n)
+	}
 }
 
 func TestTheLogIsWrittenToItsEnd(t *testing.T) {

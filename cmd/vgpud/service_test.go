@@ -90,7 +90,7 @@ func (s *service) start(t *testing.T) (_ *exec.Cmd, stderr *bytes.Buffer) {
 }
 
 // dial connects as the shim does; that works whether a vgpud runs or not.
-func (s *service) dial(t *testing.T) v1.ControlService {
+func (s *service) dial(t *testing.T) v1.ControlClient {
 	t.Helper()
 	conn, err := net.Dial("unix", s.path)
 	if err != nil {

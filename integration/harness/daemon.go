@@ -102,7 +102,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	return eventually(ctx, d.process, func() error {
-		return d.Control(func(c v1.ControlService) error {
+		return d.Control(func(c v1.ControlClient) error {
 			_, err := c.Info(ctx, &v1.InfoRequest{})
 			return err
 		})
@@ -122,7 +122,7 @@ func (d *Daemon) Messages() string {
 }
 
 // Control calls f with a client of the control API. Safe for concurrent use.
-func (d *Daemon) Control(f func(v1.ControlService) error) error {
+func (d *Daemon) Control(f func(v1.ControlClient) error) error {
 	conn, err := net.Dial("unix", d.Socket)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (d *Daemon) Control(f func(v1.ControlService) error) error {
 // VGPUs asks the daemon for its vGPUs. Safe for concurrent use.
 func (d *Daemon) VGPUs(ctx context.Context) ([]*v1.VGPU, error) {
 	var list *v1.ListResponse
-	err := d.Control(func(c v1.ControlService) (err error) {
+	err := d.Control(func(c v1.ControlClient) (err error) {
 		list, err = c.List(ctx, &v1.ListRequest{})
 		return err
 	})
@@ -145,7 +145,7 @@ func (d *Daemon) VGPUs(ctx context.Context) ([]*v1.VGPU, error) {
 // PhysicalGPUs asks the daemon for its GPUs. Safe for concurrent use.
 func (d *Daemon) PhysicalGPUs(ctx context.Context) ([]*v1.GPU, error) {
 	var list *v1.ListGPUsResponse
-	err := d.Control(func(c v1.ControlService) (err error) {
+	err := d.Control(func(c v1.ControlClient) (err error) {
 		list, err = c.ListGPUs(ctx, &v1.ListGPUsRequest{})
 		return err
 	})

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -464,7 +465,7 @@ func (l *loop) bind(c *conn) {
 		v.binders = append(v.binders, c)
 	}
 	if v.adopted {
-		l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+		l.bindLooked(v)
 	}
 }
 
@@ -486,7 +487,20 @@ func (l *loop) bound(v *vgpu, gpus []arbiter.UUID) {
 			l.unbindable(v, err.Error())
 			return
 		}
+		if v.req.Bind == request.BindLate && l.anyDown(gpus) { // meanwhile, and nobody was told yet
+			v.bound = nil
+			l.event(arbiter.Event{Kind: arbiter.Unused, VGPU: v.key})
+			l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+			return
+		}
+		l.tellBound(v)
 		l.answerBind(v)
+	})
+}
+
+func (l *loop) anyDown(gpus []arbiter.UUID) bool {
+	return slices.ContainsFunc(gpus, func(uuid arbiter.UUID) bool {
+		return l.gpus[uuid] != nil && l.gpus[uuid].causes.down() != ""
 	})
 }
 
@@ -514,6 +528,7 @@ func (l *loop) bindWaits(v *vgpu, reason string) {
 	if l.recovery != nil {
 		return // GPUs are about to come up
 	}
+	l.tellBind(eventBindWaits, v, reason)
 	l.log.WithFields(v.fields()).WithField("reason", reason).Info("a vGPU waits for a GPU")
 	m := wire.Msg{Type: wire.Wait}
 	m.SetText(reason)
@@ -527,6 +542,7 @@ func (l *loop) unbindable(v *vgpu, reason string) {
 	if l.recovery != nil {
 		return // GPUs may still come up: asked again then
 	}
+	l.tellBind(eventBindRefused, v, reason)
 	binders := v.binders // hanging up takes a connection out of it
 	v.binders = nil
 	for _, c := range binders {

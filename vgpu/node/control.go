@@ -136,6 +136,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	if err := d.call(func(l *loop) {
 		if addErr = l.listenOn(v, fd); addErr == nil {
 			l.add(v)
+			l.tell(eventCreated, v, "")
 		}
 	}); err != nil {
 		return nil, err
@@ -193,29 +194,18 @@ func stat(path string) (file, error) {
 }
 
 func checkCreate(r *v1.CreateRequest) error {
-	var errs []error
-	need := func(field, value string) {
-		if value == "" {
-			errs = append(errs, fmt.Errorf("%s: must not be empty", field))
-		} else if len(value) > 4096 || strings.ContainsRune(value, 0) {
-			errs = append(errs, fmt.Errorf("%s: must be at most 4096 bytes, without NUL", field))
-		}
-	}
-	need("container.containerd", r.GetContainer().GetContainerd())
-	need("container.namespace", r.GetContainer().GetNamespace())
-	need("container.id", r.GetContainer().GetId())
-	need("instance", r.GetInstance())
-	need("bundle", r.GetBundle())
+	var f faults
+	f.container(r.GetContainer())
+	f.name("instance", r.GetInstance())
+	f.name("bundle", r.GetBundle())
 	if b := r.GetBundle(); b != "" && !filepath.IsAbs(b) {
-		errs = append(errs, fmt.Errorf("bundle: %q is not an absolute path", b))
+		f.add("bundle", clip(b)+" is not an absolute path")
 	}
+	f.annotations(r.GetAnnotations())
 	if n := r.GetDefaultCount(); n > request.MaxCount {
-		errs = append(errs, fmt.Errorf("default_count: %d is above %d", n, request.MaxCount))
+		f.add("default_count", fmt.Sprintf("%d is above %d", n, request.MaxCount))
 	}
-	if len(errs) > 0 {
-		return fmt.Errorf("%w: %w", errors.Join(errs...), errdefs.ErrInvalidArgument)
-	}
-	return nil
+	return f.err()
 }
 
 // possible says whether a node with these GPUs could ever serve a request.
@@ -249,8 +239,11 @@ func candidate(g gpu.GPU, req request.Request) bool {
 // Delete removes a vGPU. It does not wait for what the vGPU has in flight.
 func (d *Daemon) Delete(_ context.Context, r *v1.DeleteRequest) (*v1.DeleteResponse, error) {
 	c := r.GetContainer()
-	if c.GetId() == "" {
-		return nil, errgrpc.ToGRPC(fmt.Errorf("container.id: must not be empty: %w", errdefs.ErrInvalidArgument))
+	var f faults
+	f.container(c)
+	f.text("instance", r.GetInstance(), maxName)
+	if err := f.err(); err != nil {
+		return nil, errgrpc.ToGRPC(err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -297,8 +290,14 @@ func (d *Daemon) Update(_ context.Context, r *v1.UpdateRequest) (*v1.UpdateRespo
 }
 
 func (d *Daemon) update(id string, changes map[string]string) (*v1.VGPU, error) {
+	var f faults
+	f.vgpuID("id", id)
 	if len(changes) == 0 {
-		return nil, fmt.Errorf("annotations: must not be empty: %w", errdefs.ErrInvalidArgument)
+		f.add("annotations", "must not be empty")
+	}
+	f.annotations(changes)
+	if err := f.err(); err != nil {
+		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -358,6 +357,7 @@ func (l *loop) update(id string, changes map[string]string, fn func(*vgpu, error
 		v.req = req
 		l.event(arbiter.Event{Kind: arbiter.Changed, VGPU: v.key, Request: req})
 		l.log.WithFields(v.fields()).WithField("changes", changes).Info("vGPU changed")
+		l.tellChanged(v, changes)
 		fn(v, nil)
 	})
 }
@@ -386,6 +386,7 @@ func (d *Daemon) tend(ctx context.Context, every time.Duration) {
 	for {
 		d.collect()
 		d.relisten()
+		_ = d.call((*loop).lookForWaiting)
 		select {
 		case <-ctx.Done():
 			return
@@ -430,6 +431,28 @@ func (d *Daemon) collect() {
 	}
 }
 
+// Get tells about one vGPU.
+func (d *Daemon) Get(_ context.Context, r *v1.GetRequest) (*v1.GetResponse, error) {
+	var f faults
+	f.vgpuID("id", r.GetId())
+	err := f.err()
+	resp := &v1.GetResponse{}
+	if err == nil {
+		err = d.call(func(l *loop) {
+			if v := l.current[r.GetId()]; v != nil {
+				resp.Vgpu = l.describe(v)
+			}
+		})
+	}
+	if err == nil && resp.GetVgpu() == nil {
+		err = fmt.Errorf("vGPU %q: %w", r.GetId(), errdefs.ErrNotFound)
+	}
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return resp, nil
+}
+
 // List tells about all vGPUs, in the order in which they were made.
 func (d *Daemon) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
 	resp := &v1.ListResponse{}
@@ -437,6 +460,7 @@ func (d *Daemon) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error
 		for _, v := range l.vgpus {
 			resp.Vgpus = append(resp.Vgpus, l.describe(v))
 		}
+		resp.Epoch, resp.Sequence = l.events.epoch, l.events.newest()
 	}); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
@@ -451,7 +475,7 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 	u := &v1.Usage{
 		Held: durationpb.New(s.Usage.Held), Waited: durationpb.New(s.Usage.Waited),
 		Turns: s.Usage.Turns, Drains: s.Usage.Drains, Overruns: s.Usage.Overruns,
-		Submissions: v.submissions,
+		Submissions: v.submissions, Lingered: durationpb.New(s.Usage.Lingered),
 	}
 	out := &v1.VGPU{
 		Id:        v.rec.ID,
@@ -461,7 +485,7 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 		MinShare: v.req.MinShare, MaxShare: v.req.MaxShare,
 		Quantum: durationpb.New(v.req.Quantum), Usage: u,
 		Created: timestamppb.New(v.rec.Created), Reason: s.Reason,
-		Rubbish: v.rubbish,
+		Rubbish: v.rubbish, Policy: s.Policy.String(),
 	}
 	not := v.ungated()
 	out.Ungated, out.UnknownNames = not.unhooked, not.unknown
@@ -470,10 +494,8 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 	}
 	for _, c := range v.clients {
 		u.Submissions += c.page.Submitted().Load()
-		if c.conn != nil && c.joined {
-			out.Clients++
-		}
 	}
+	out.Clients = v.connected()
 	if s.State == arbiter.Holding && v.idle() {
 		out.State = arbiter.Idle.String()
 	}
@@ -493,30 +515,35 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 
 // ListGPUs tells about all GPUs, in the driver's order.
 func (d *Daemon) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
-	resp := &v1.ListGPUsResponse{}
-	if err := d.call(func(l *loop) {
-		for _, s := range l.engine.GPUs() {
-			if g := l.gpus[s.UUID]; g != nil {
-				resp.Gpus = append(resp.Gpus, l.describeGPU(g, s))
-			}
-		}
-	}); err != nil {
+	resp, err := d.listGPUs()
+	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
 	return resp, nil
 }
 
-func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus) *v1.GPU {
+func (d *Daemon) listGPUs() (*v1.ListGPUsResponse, error) {
+	resp := &v1.ListGPUsResponse{}
+	err := d.call(func(l *loop) {
+		residents := l.residents()
+		for _, s := range l.engine.GPUs() {
+			if g := l.gpus[s.UUID]; g != nil {
+				resp.Gpus = append(resp.Gpus, l.describeGPU(g, s, residents[s.UUID]))
+			}
+		}
+		resp.Epoch, resp.Sequence = l.events.epoch, l.events.newest()
+	})
+	return resp, err
+}
+
+func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus, residents []string) *v1.GPU {
 	out := &v1.GPU{
 		Uuid: g.UUID, Model: g.Model, MemoryBytes: g.MemoryBytes, PciBusId: g.PCIBusID,
-		State: "FREE", Reason: s.Down, Bound: uint32(s.Bound), Pending: uint32(s.Pending),
-		Held: durationpb.New(s.Usage.Held), Turns: s.Usage.Turns,
-		Handover: &v1.Latency{
-			Count:  g.handover.count,
-			Median: durationpb.New(g.handover.quantile(0.5)),
-			P99:    durationpb.New(g.handover.quantile(0.99)),
-			Max:    durationpb.New(g.handover.max),
-		},
+		State: "FREE", Reason: g.causes.reason(), Bound: uint32(s.Bound), Pending: uint32(s.Pending),
+		Held: durationpb.New(s.Usage.Held), Turns: s.Usage.Turns, Handover: g.handover.describe(),
+		Cordon: g.causes.cordon(), Policy: l.policyOn(g), OwnPolicy: g.policy != arbiter.Policy{},
+		Vgpus: residents, MemoryReservedBytes: s.Ledger, MemoryFreeBytes: g.memoryFree,
+		Notes: g.health.Notes,
 	}
 	holder := l.vgpus[s.Holder]
 	if holder != nil && !s.Drains && holder.idle() {
@@ -526,10 +553,10 @@ func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus) *v1.GPU {
 		out.Holder = holder.rec.ID
 	}
 	switch {
-	case s.Down == reasonRecovering:
-		out.State = "CORDONED"
-	case s.Down != "":
+	case g.causes.unhealthy():
 		out.State = "UNHEALTHY"
+	case out.Reason != "":
+		out.State = "CORDONED"
 	case s.Drains:
 		out.State = "DRAINING"
 	case holder != nil:
@@ -540,9 +567,16 @@ func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus) *v1.GPU {
 
 // Info tells about vgpud itself.
 func (d *Daemon) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error) {
-	return &v1.InfoResponse{
+	resp := &v1.InfoResponse{
 		Version: d.build.Version, Commit: d.build.Commit,
 		Source: d.inventory.Name(), DriverVersion: d.inventory.Driver().Version,
 		Protocol: wire.Protocol, Started: timestamppb.New(d.started),
-	}, nil
+	}
+	if err := d.call(func(l *loop) {
+		resp.Epoch, resp.Sequence = l.events.epoch, l.events.newest()
+		resp.Policy = l.policyOn(nil)
+	}); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return resp, nil
 }

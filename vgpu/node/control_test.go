@@ -365,7 +365,7 @@ func TestServeEndsAfterItsLoop(t *testing.T) {
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := newDaemon(cfg, 1, discard())
+	d, err := newDaemon(cfg, gputest.New(1), discard())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,10 +38,13 @@ type Daemon struct {
 	dirs   string // of the vGPUs
 	loop   *loop
 	server *ttrpc.Server
-	listen net.Listener
-	ended  chan struct{} // the loop has ended
+	// nodeStore has kept in it.
+	nodeStore nodeStore
+	listen    net.Listener
+	ended     chan struct{} // the loop has ended
 
-	mu sync.Mutex // one Create, Delete, Update or collection at a time
+	mu   sync.Mutex // one Create, Delete, Update, change of the node or collection at a time
+	kept kept       // what the operator set, as it stands in the store
 }
 
 // Build says which vgpud this is.
@@ -85,7 +88,8 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 	l := &loop{
 		log: log, clock: newClock(), poller: p, store: st, boot: bootID(),
 		quantum: time.Duration(cfg.Engine.Quantum), drain: time.Duration(cfg.Engine.DrainDeadline),
-		absence: cfg.Engine.absence(), overrun: cfg.Engine.arbiter().Overrun,
+		inventory: inventory,
+		absence:   cfg.Engine.absence(), overrun: cfg.Engine.arbiter().Overrun,
 		engine:  arbiter.New(cfg.Engine.arbiter()),
 		vgpus:   make(map[arbiter.ID]*vgpu),
 		current: make(map[string]*vgpu),
@@ -93,6 +97,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		pages:   make(map[uint64]*client),
 		fateOf:  fateOf,
 		nudging: wire.Msg{Type: wire.Nudge}.Marshal(make([]byte, wire.MsgSize)),
+		events:  newEvents(), gpuWatchers: make(map[chan struct{}]struct{}), policy: cfg.Engine.arbiter().Policy,
 	}
 	// Also under another policy: an earlier vgpud may have left somebody frozen.
 	if l.freezer, err = findFreezer(); err != nil && l.overrun == arbiter.Freeze {
@@ -101,7 +106,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		return nil, fmt.Errorf("engine.overrun = freeze: %w", err)
 	}
 	p.fired = l.timersFired
-	d.loop = l
+	d.loop, d.nodeStore = l, st
 	for _, g := range inventory.GPUs() {
 		if _, err := wire.ParseUUID(g.UUID); err != nil {
 			return nil, fmt.Errorf("failed to use a GPU: %w", err)
@@ -111,6 +116,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		l.order = append(l.order, gs)
 		l.gpuUp(arbiter.UUID(g.UUID))
 	}
+	d.restoreKept()
 	d.restore()
 	if err := d.listenControl(); err != nil {
 		return nil, err
@@ -342,6 +348,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 			failed <- fmt.Errorf("failed to serve the control socket: %w", err)
 		}
 	}()
+	go d.watchHealth(ctx)
 	tended := make(chan struct{})
 	go func() {
 		defer close(tended)

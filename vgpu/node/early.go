@@ -22,7 +22,7 @@ func (d *Daemon) bindEarly(v *vgpu) ([]arbiter.UUID, error) {
 			bound = v.bound
 			done <- err
 		}
-		l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+		l.bindLooked(v)
 	}); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -36,6 +37,7 @@ func (l *loop) overran(v *vgpu) {
 			if state(c.page) == wire.Closed {
 				continue // it did drain
 			}
+			l.tell(eventKilled, v, fmt.Sprintf("process %d", c.PID))
 			if err := unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0); err != nil {
 				l.log.WithFields(v.fields()).WithField("pid", c.PID).WithError(err).Error("failed to kill a process")
 			}
@@ -96,9 +98,12 @@ func (l *loop) freezeGroups(v *vgpu, groups map[string][]int) {
 			for group, pids := range groups {
 				errs = errors.Join(errs, l.freezer.freeze(group, pids))
 			}
-			if errs != nil {
-				l.poller.post(func() { l.notFrozen(v, errs) })
-			}
+			l.poller.post(func() {
+				if errs == nil {
+					l.tell(eventFrozen, v, "")
+				}
+				l.notFrozen(v, errs)
+			})
 		})
 		l.arm(&v.coldTimer, l.now()+lookKilled)
 	})
@@ -132,6 +137,7 @@ func (l *loop) thaw(v *vgpu) {
 		return
 	}
 	groups := v.frozen
+	l.tell(eventThawed, v, "")
 	v.chores.add(func() {
 		l.thawGroups(v, groups)
 		l.poller.post(func() {

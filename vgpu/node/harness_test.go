@@ -27,6 +27,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 )
 
@@ -81,7 +82,7 @@ func (s settings) config(state string) Config {
 }
 
 // newDaemon makes a daemon with a library that looks like one.
-func newDaemon(cfg Config, gpus int, log *logrus.Entry) (*Daemon, error) {
+func newDaemon(cfg Config, gpus gpu.Inventory, log *logrus.Entry) (*Daemon, error) {
 	header := elf.Header64{
 		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
 		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT), Ehsize: 64,
@@ -100,7 +101,7 @@ func newDaemon(cfg Config, gpus int, log *logrus.Entry) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	return New(cfg, state, nil, gputest.New(gpus), log, Build{Version: "test"})
+	return New(cfg, state, nil, gpus, log, Build{Version: "test"})
 }
 
 // daemonMain is a vgpud that can be killed, and may do what systemd's unit lets it.
@@ -116,7 +117,7 @@ func daemonMain() {
 	if err := cfg.Check(); err != nil {
 		panic(err)
 	}
-	d, err := newDaemon(cfg, n, logrus.NewEntry(logrus.New()))
+	d, err := newDaemon(cfg, gputest.New(n), logrus.NewEntry(logrus.New()))
 	if err != nil {
 		panic(err)
 	}
@@ -133,7 +134,8 @@ type node struct {
 	settings settings
 	state    string
 	daemon   *Daemon // nil if it is another process
-	control  v1.ControlService
+	gpus     *gputest.Inventory
+	control  v1.ControlClient
 	conn     *ttrpc.Client
 	stop     func() // clean
 	kill     func() // -9; only of a process
@@ -178,7 +180,8 @@ func (n *node) start() {
 	if n.quiet {
 		log = discard().Logger
 	}
-	d, err := newDaemon(cfg, n.settings.gpus, logrus.NewEntry(log))
+	n.gpus = gputest.New(n.settings.gpus)
+	d, err := newDaemon(cfg, n.gpus, logrus.NewEntry(log))
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -26,6 +26,9 @@ type loop struct {
 	overrun arbiter.OverrunPolicy
 	freezer freezer
 
+	inventory gpu.Inventory
+	memory    memoryLook
+
 	engine   *arbiter.Engine
 	inbox    []arbiter.Event // not yet taken in by the engine
 	stepping bool
@@ -42,6 +45,11 @@ type loop struct {
 	timers     []*timer // armed
 	recovery   *recovery
 
+	events      *events
+	gpuWatchers map[chan struct{}]struct{} // bells of WatchGPUs
+	policy      arbiter.Policy             // of the node
+	counters    counters
+
 	msg     [wire.MsgSize + 1]byte // one byte more, to see what is too long
 	nudging []byte                 // a NUDGE, ready to be sent
 }
@@ -54,6 +62,11 @@ type gpuState struct {
 	// once that was followed by a grant.
 	released   time.Duration
 	lastHolder *vgpu
+
+	health     gpu.Health // as the driver said last
+	causes     gpuCauses
+	policy     arbiter.Policy // its own; zero: the node's
+	memoryFree *uint64        // bytes, as the driver says; nil: not known
 }
 
 func (l *loop) now() time.Duration { return l.clock.now() }
@@ -73,6 +86,14 @@ func (l *loop) event(ev arbiter.Event) {
 	l.inbox = l.inbox[:0]
 	l.stepping = false
 	l.armNext()
+	l.bellGPUs()
+}
+
+// bellGPUs tells those who watch the GPUs to look.
+func (l *loop) bellGPUs() {
+	for bell := range l.gpuWatchers {
+		ring(bell)
+	}
 }
 
 func (l *loop) act(actions []arbiter.Action, now time.Duration) {
@@ -98,12 +119,16 @@ func (l *loop) act(actions []arbiter.Action, now time.Duration) {
 		case arbiter.Revoke:
 			l.revoke(v)
 		case arbiter.Resume:
+			l.tell(eventResumed, v, "")
 			l.resume(v, takeFollows(actions[i+1:], a.VGPU))
 		case arbiter.Arm:
 			l.arm(&v.deadline, a.At)
 		case arbiter.Overrun:
+			l.counters.overruns++
+			l.tell(eventOverrun, v, "")
 			l.overran(v)
 		case arbiter.Account:
+			l.counters.turn(&a.Turn)
 			l.account(v, &a.Turn)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 )
 
 // Whatever happened to the record of a container that computes, nobody computes
@@ -103,7 +105,7 @@ func TestAStoreThatCanNotBeReadCostsNoDirectory(t *testing.T) {
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := newDaemon(cfg, 1, discard())
+	d, err := newDaemon(cfg, gputest.New(1), discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +120,7 @@ func TestAStoreThatCanNotBeReadCostsNoDirectory(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(d.dirs, dir, "vgpu.json")); err != nil {
 		t.Errorf("a directory was removed: %v", err)
 	}
-	if d.loop.current[id] == nil || !d.loop.recovery.down["GPU-00000000-0000-0000-0000-000000000001"] {
+	if d.loop.current[id] == nil || d.loop.order[0].causes[causeRecovering] == "" {
 		t.Error("a vGPU of which nothing is known is not waited for")
 	}
 }
@@ -129,7 +131,7 @@ func TestAProcessThatCanNotBeOpenedCountsAsAlive(t *testing.T) {
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	d, err := newDaemon(cfg, 1, discard())
+	d, err := newDaemon(cfg, gputest.New(1), discard())
 	if err != nil {
 		t.Fatal(err)
 	}

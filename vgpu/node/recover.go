@@ -55,7 +55,6 @@ func (l *loop) mayUse(v *vgpu) []arbiter.UUID {
 // recovery is under way while a page is missing.
 type recovery struct {
 	deadline timer
-	down     map[arbiter.UUID]bool
 }
 
 // expect finds the live processes of a recorded vGPU. It comes before add. Only
@@ -109,17 +108,14 @@ func (l *loop) forget(x *expected) {
 // startRecovery takes the GPUs down that the missing pages may use. It comes
 // after all recorded vGPUs were added and before any client is served.
 func (l *loop) startRecovery() {
-	r := &recovery{down: make(map[arbiter.UUID]bool)}
+	r := &recovery{}
 	for _, v := range l.vgpus {
 		if !v.missing() {
 			continue
 		}
 		l.look(v) // some may have become other programs
 		for _, uuid := range l.mayUse(v) {
-			if !r.down[uuid] {
-				r.down[uuid] = true
-				l.event(arbiter.Event{Kind: arbiter.GPUDown, GPU: uuid, Reason: reasonRecovering})
-			}
+			l.setCause(uuid, causeRecovering, reasonRecovering)
 		}
 	}
 	r.deadline.fire = l.recoveryLate
@@ -171,17 +167,15 @@ func (l *loop) recovered() {
 			}
 		}
 	}
-	r := l.recovery
-	for uuid := range r.down {
-		if !missing[uuid] {
-			delete(r.down, uuid)
-			l.gpuUp(uuid)
+	for _, g := range l.order {
+		if uuid := arbiter.UUID(g.UUID); !missing[uuid] {
+			l.setCause(uuid, causeRecovering, "")
 		}
 	}
 	if left {
 		return
 	}
-	l.arm(&r.deadline, 0)
+	l.arm(&l.recovery.deadline, 0)
 	l.recovery = nil
 	for _, v := range l.vgpus {
 		if len(v.binders) > 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -372,7 +373,7 @@ func TestASecondVgpudIsRefused(t *testing.T) {
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := newDaemon(cfg, 1, discard())
+	_, err := newDaemon(cfg, gputest.New(1), discard())
 	if err == nil || !strings.Contains(err.Error(), "another vgpud runs on "+n.state) {
 		t.Fatalf("got %v", err)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 )
 
 func TestAStateDirectoryIsNotTakenOver(t *testing.T) {
@@ -47,7 +49,7 @@ func TestAStateDirectoryIsNotTakenOver(t *testing.T) {
 			if err := cfg.Check(); err != nil {
 				t.Fatal(err)
 			}
-			d, err := newDaemon(cfg, 1, discard())
+			d, err := newDaemon(cfg, gputest.New(1), discard())
 			if err == nil {
 				d.close()
 			}
@@ -132,7 +134,7 @@ func TestTheControlSocketTakesNobodysPlace(t *testing.T) {
 		if err := cfg.Check(); err != nil {
 			t.Fatal(err)
 		}
-		d, err := newDaemon(cfg, 1, discard())
+		d, err := newDaemon(cfg, gputest.New(1), discard())
 		if err == nil {
 			d.close()
 		}

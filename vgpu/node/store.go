@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -64,6 +65,8 @@ type store struct {
 	jobs   map[string]*job
 	closed bool
 	done   chan struct{}
+
+	writes, failures atomic.Uint64 // so far
 }
 
 // job is the newest wish for one file. Older ones are overtaken, but their
@@ -130,6 +133,10 @@ func (s *store) run() {
 		s.mu.Unlock()
 
 		err := s.write(name, j.rec)
+		s.writes.Add(1)
+		if err != nil {
+			s.failures.Add(1)
+		}
 		for _, then := range j.then {
 			then(err)
 		}

@@ -383,6 +383,9 @@ func (l *loop) unused(v *vgpu) {
 	v.turn.pending = 0
 	l.event(arbiter.Event{Kind: arbiter.Unused, VGPU: v.key})
 	if s, ok := l.engine.VGPU(v.key); ok && s.State == arbiter.Unbound {
+		if v.bound != nil {
+			l.tell(eventUnbound, v, "")
+		}
 		v.bound = nil
 	}
 }

@@ -103,7 +103,7 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 		is          func(error) bool
 	}{
 		{"an unknown vGPU", "0123456789abcdef", map[string]string{prefix + "weight": "1"}, []string{"0123456789abcdef"}, errdefs.IsNotFound},
-		{"no vGPU", "", map[string]string{prefix + "weight": "1"}, nil, errdefs.IsNotFound},
+		{"no vGPU", "", map[string]string{prefix + "weight": "1"}, []string{"id"}, errdefs.IsInvalidArgument},
 		{"nothing to change", id, nil, []string{"annotations"}, errdefs.IsInvalidArgument},
 		{
 			"a good value and a bad one", id,

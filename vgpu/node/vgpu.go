@@ -56,6 +56,7 @@ type vgpu struct {
 	rubbish     uint64          // connections closed because of what came over them
 	stats       stats           // of clients that are gone
 	said        map[string]bool // see loop.once
+	bindSaid    string          // see loop.tellBind
 
 	chores chores // what may have to wait for this container
 
@@ -233,6 +234,7 @@ func (l *loop) finishRemoval(v *vgpu) {
 		l.drop(v.clients[0])
 	}
 	delete(l.vgpus, v.key)
+	l.tell(eventRemoved, v, "")
 	l.event(arbiter.Event{Kind: arbiter.Removed, VGPU: v.key})
 	l.store.remove(v.name, nil)
 	for _, g := range l.order {

@@ -631,6 +631,94 @@ func (x *Device) GetPermissions() string {
 	return ""
 }
 
+type GetRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the vGPU, whole
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRequest) Reset() {
+	*x = GetRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRequest) ProtoMessage() {}
+
+func (x *GetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
+func (*GetRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GetRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type GetResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vgpu          *VGPU                  `protobuf:"bytes,1,opt,name=vgpu,proto3" json:"vgpu,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetResponse) Reset() {
+	*x = GetResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetResponse) ProtoMessage() {}
+
+func (x *GetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
+func (*GetResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetResponse) GetVgpu() *VGPU {
+	if x != nil {
+		return x.Vgpu
+	}
+	return nil
+}
+
 type ListRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -639,7 +727,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +739,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,19 +752,21 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{10}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{12}
 }
 
 type ListResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Vgpus         []*VGPU                `protobuf:"bytes,1,rep,name=vgpus,proto3" json:"vgpus,omitempty"`
+	Epoch         string                 `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // the list is as it stood after this event
+	Sequence      uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +778,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +791,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{11}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListResponse) GetVgpus() []*VGPU {
@@ -709,6 +799,20 @@ func (x *ListResponse) GetVgpus() []*VGPU {
 		return x.Vgpus
 	}
 	return nil
+}
+
+func (x *ListResponse) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *ListResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
 }
 
 type VGPU struct {
@@ -732,13 +836,14 @@ type VGPU struct {
 	UnknownNames  uint64                 `protobuf:"varint,16,opt,name=unknown_names,json=unknownNames,proto3" json:"unknown_names,omitempty"` // names asked of the driver that its processes' library does not know
 	MinShare      float64                `protobuf:"fixed64,17,opt,name=min_share,json=minShare,proto3" json:"min_share,omitempty"`            // guaranteed part of each GPU's time, 0 to 1; 0: none
 	MaxShare      float64                `protobuf:"fixed64,18,opt,name=max_share,json=maxShare,proto3" json:"max_share,omitempty"`            // cap on it; 0: none
+	Policy        string                 `protobuf:"bytes,19,opt,name=policy,proto3" json:"policy,omitempty"`                                  // name of the one in force for it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VGPU) Reset() {
 	*x = VGPU{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +855,7 @@ func (x *VGPU) String() string {
 func (*VGPU) ProtoMessage() {}
 
 func (x *VGPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +868,7 @@ func (x *VGPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VGPU.ProtoReflect.Descriptor instead.
 func (*VGPU) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{12}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *VGPU) GetId() string {
@@ -892,6 +997,13 @@ func (x *VGPU) GetMaxShare() float64 {
 	return 0
 }
 
+func (x *VGPU) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
 // Usage is exact accounting, not sampled utilisation.
 type Usage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -901,13 +1013,14 @@ type Usage struct {
 	Drains        uint64                 `protobuf:"varint,4,opt,name=drains,proto3" json:"drains,omitempty"` // turns that ended by a revoke
 	Overruns      uint64                 `protobuf:"varint,5,opt,name=overruns,proto3" json:"overruns,omitempty"`
 	Submissions   uint64                 `protobuf:"varint,6,opt,name=submissions,proto3" json:"submissions,omitempty"` // gated submissions
+	Lingered      *durationpb.Duration   `protobuf:"bytes,7,opt,name=lingered,proto3" json:"lingered,omitempty"`        // its GPUs were kept idle for it while others waited
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +1032,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +1045,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{13}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Usage) GetHeld() *durationpb.Duration {
@@ -977,6 +1090,13 @@ func (x *Usage) GetSubmissions() uint64 {
 	return 0
 }
 
+func (x *Usage) GetLingered() *durationpb.Duration {
+	if x != nil {
+		return x.Lingered
+	}
+	return nil
+}
+
 type ListGPUsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -985,7 +1105,7 @@ type ListGPUsRequest struct {
 
 func (x *ListGPUsRequest) Reset() {
 	*x = ListGPUsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1117,7 @@ func (x *ListGPUsRequest) String() string {
 func (*ListGPUsRequest) ProtoMessage() {}
 
 func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,19 +1130,21 @@ func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsRequest.ProtoReflect.Descriptor instead.
 func (*ListGPUsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{14}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
 }
 
 type ListGPUsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Gpus          []*GPU                 `protobuf:"bytes,1,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	Epoch         string                 `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"` // the list is as it stood after this event
+	Sequence      uint64                 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListGPUsResponse) Reset() {
 	*x = ListGPUsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1156,7 @@ func (x *ListGPUsResponse) String() string {
 func (*ListGPUsResponse) ProtoMessage() {}
 
 func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1169,7 @@ func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsResponse.ProtoReflect.Descriptor instead.
 func (*ListGPUsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{15}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListGPUsResponse) GetGpus() []*GPU {
@@ -1057,27 +1179,48 @@ func (x *ListGPUsResponse) GetGpus() []*GPU {
 	return nil
 }
 
+func (x *ListGPUsResponse) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *ListGPUsResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
 type GPU struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
-	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
-	MemoryBytes   uint64                 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	PciBusId      string                 `protobuf:"bytes,4,opt,name=pci_bus_id,json=pciBusId,proto3" json:"pci_bus_id,omitempty"`
-	State         string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"` // FREE, HELD, DRAINING, UNHEALTHY or CORDONED
-	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
-	Holder        string                 `protobuf:"bytes,7,opt,name=holder,proto3" json:"holder,omitempty"` // vGPU id
-	Bound         uint32                 `protobuf:"varint,8,opt,name=bound,proto3" json:"bound,omitempty"`  // vGPUs bound to it
-	Pending       uint32                 `protobuf:"varint,9,opt,name=pending,proto3" json:"pending,omitempty"`
-	Held          *durationpb.Duration   `protobuf:"bytes,10,opt,name=held,proto3" json:"held,omitempty"` // since vgpud started
-	Turns         uint64                 `protobuf:"varint,11,opt,name=turns,proto3" json:"turns,omitempty"`
-	Handover      *Latency               `protobuf:"bytes,12,opt,name=handover,proto3" json:"handover,omitempty"` // last completion of one vGPU to the next grant, while somebody waited
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Uuid                string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Model               string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	MemoryBytes         uint64                 `protobuf:"varint,3,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	PciBusId            string                 `protobuf:"bytes,4,opt,name=pci_bus_id,json=pciBusId,proto3" json:"pci_bus_id,omitempty"`
+	State               string                 `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"` // FREE, HELD, DRAINING, UNHEALTHY or CORDONED
+	Reason              string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	Holder              string                 `protobuf:"bytes,7,opt,name=holder,proto3" json:"holder,omitempty"` // vGPU id
+	Bound               uint32                 `protobuf:"varint,8,opt,name=bound,proto3" json:"bound,omitempty"`  // vGPUs bound to it
+	Pending             uint32                 `protobuf:"varint,9,opt,name=pending,proto3" json:"pending,omitempty"`
+	Held                *durationpb.Duration   `protobuf:"bytes,10,opt,name=held,proto3" json:"held,omitempty"` // since vgpud started
+	Turns               uint64                 `protobuf:"varint,11,opt,name=turns,proto3" json:"turns,omitempty"`
+	Handover            *Latency               `protobuf:"bytes,12,opt,name=handover,proto3" json:"handover,omitempty"`                                                     // last completion of one vGPU to the next grant, while somebody waited
+	Cordon              string                 `protobuf:"bytes,13,opt,name=cordon,proto3" json:"cordon,omitempty"`                                                         // why no vGPU is bound to it; empty: they are
+	Policy              *Policy                `protobuf:"bytes,14,opt,name=policy,proto3" json:"policy,omitempty"`                                                         // in force on it
+	OwnPolicy           bool                   `protobuf:"varint,15,opt,name=own_policy,json=ownPolicy,proto3" json:"own_policy,omitempty"`                                 // it is the GPU's own, not the node's
+	Vgpus               []string               `protobuf:"bytes,16,rep,name=vgpus,proto3" json:"vgpus,omitempty"`                                                           // ids of those that live on it, or may, as long as a restarted vgpud does not know better
+	MemoryReservedBytes uint64                 `protobuf:"varint,17,opt,name=memory_reserved_bytes,json=memoryReservedBytes,proto3" json:"memory_reserved_bytes,omitempty"` // by vGPUs that asked for memory
+	MemoryFreeBytes     *uint64                `protobuf:"varint,18,opt,name=memory_free_bytes,json=memoryFreeBytes,proto3,oneof" json:"memory_free_bytes,omitempty"`       // as the driver says; absent: not known
+	Notes               []string               `protobuf:"bytes,19,rep,name=notes,proto3" json:"notes,omitempty"`                                                           // what else the driver says of it, that changes nothing: its clocks are held down, say
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1089,7 +1232,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1102,7 +1245,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1189,6 +1332,108 @@ func (x *GPU) GetHandover() *Latency {
 	return nil
 }
 
+func (x *GPU) GetCordon() string {
+	if x != nil {
+		return x.Cordon
+	}
+	return ""
+}
+
+func (x *GPU) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *GPU) GetOwnPolicy() bool {
+	if x != nil {
+		return x.OwnPolicy
+	}
+	return false
+}
+
+func (x *GPU) GetVgpus() []string {
+	if x != nil {
+		return x.Vgpus
+	}
+	return nil
+}
+
+func (x *GPU) GetMemoryReservedBytes() uint64 {
+	if x != nil {
+		return x.MemoryReservedBytes
+	}
+	return 0
+}
+
+func (x *GPU) GetMemoryFreeBytes() uint64 {
+	if x != nil && x.MemoryFreeBytes != nil {
+		return *x.MemoryFreeBytes
+	}
+	return 0
+}
+
+func (x *GPU) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+// Policy is how time is shared.
+type Policy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`    // such as "fair"
+	Slots         uint32                 `protobuf:"varint,2,opt,name=slots,proto3" json:"slots,omitempty"` // parts that average and fixed make of a GPU, also for a vGPU that asks for these itself
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Policy) Reset() {
+	*x = Policy{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Policy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Policy) ProtoMessage() {}
+
+func (x *Policy) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Policy.ProtoReflect.Descriptor instead.
+func (*Policy) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Policy) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Policy) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
 type Latency struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Count         uint64                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
@@ -1201,7 +1446,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1458,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1471,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Latency) GetCount() uint64 {
@@ -1265,7 +1510,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1522,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1535,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{18}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{21}
 }
 
 type InfoResponse struct {
@@ -1301,13 +1546,16 @@ type InfoResponse struct {
 	DriverVersion string                 `protobuf:"bytes,4,opt,name=driver_version,json=driverVersion,proto3" json:"driver_version,omitempty"`
 	Protocol      uint32                 `protobuf:"varint,5,opt,name=protocol,proto3" json:"protocol,omitempty"` // newest client protocol served
 	Started       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started,proto3" json:"started,omitempty"`
+	Epoch         string                 `protobuf:"bytes,7,opt,name=epoch,proto3" json:"epoch,omitempty"`        // another one each time that vgpud starts
+	Sequence      uint64                 `protobuf:"varint,8,opt,name=sequence,proto3" json:"sequence,omitempty"` // of the newest event; 0: none yet
+	Policy        *Policy                `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`      // of the node
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1567,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1580,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{19}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *InfoResponse) GetVersion() string {
@@ -1373,6 +1621,932 @@ func (x *InfoResponse) GetProtocol() uint32 {
 func (x *InfoResponse) GetStarted() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Started
+	}
+	return nil
+}
+
+func (x *InfoResponse) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *InfoResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *InfoResponse) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+type StatsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsRequest) Reset() {
+	*x = StatsRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsRequest) ProtoMessage() {}
+
+func (x *StatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
+func (*StatsRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{23}
+}
+
+// StatsResponse counts since vgpud started.
+type StatsResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Epoch           string                 `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Uptime          *durationpb.Duration   `protobuf:"bytes,2,opt,name=uptime,proto3" json:"uptime,omitempty"`
+	Vgpus           uint32                 `protobuf:"varint,3,opt,name=vgpus,proto3" json:"vgpus,omitempty"`
+	Clients         uint32                 `protobuf:"varint,4,opt,name=clients,proto3" json:"clients,omitempty"` // connected processes
+	Gpus            uint32                 `protobuf:"varint,5,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Turns           uint64                 `protobuf:"varint,6,opt,name=turns,proto3" json:"turns,omitempty"`   // that ended
+	Drains          uint64                 `protobuf:"varint,7,opt,name=drains,proto3" json:"drains,omitempty"` // of them, by a revoke
+	Overruns        uint64                 `protobuf:"varint,8,opt,name=overruns,proto3" json:"overruns,omitempty"`
+	GpuStats        []*GPUStats            `protobuf:"bytes,9,rep,name=gpu_stats,json=gpuStats,proto3" json:"gpu_stats,omitempty"`
+	Events          uint64                 `protobuf:"varint,10,opt,name=events,proto3" json:"events,omitempty"`                                                  // that happened
+	EventsDropped   uint64                 `protobuf:"varint,11,opt,name=events_dropped,json=eventsDropped,proto3" json:"events_dropped,omitempty"`               // that readers of Watch missed, summed over readers
+	Watchers        uint32                 `protobuf:"varint,12,opt,name=watchers,proto3" json:"watchers,omitempty"`                                              // readers of Watch and WatchGPUs
+	LogLinesDropped *uint64                `protobuf:"varint,13,opt,name=log_lines_dropped,json=logLinesDropped,proto3,oneof" json:"log_lines_dropped,omitempty"` // absent: not known
+	StoreWrites     uint64                 `protobuf:"varint,14,opt,name=store_writes,json=storeWrites,proto3" json:"store_writes,omitempty"`
+	StoreFailures   uint64                 `protobuf:"varint,15,opt,name=store_failures,json=storeFailures,proto3" json:"store_failures,omitempty"` // of them
+	RssBytes        uint64                 `protobuf:"varint,16,opt,name=rss_bytes,json=rssBytes,proto3" json:"rss_bytes,omitempty"`
+	Goroutines      uint32                 `protobuf:"varint,17,opt,name=goroutines,proto3" json:"goroutines,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *StatsResponse) Reset() {
+	*x = StatsResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsResponse) ProtoMessage() {}
+
+func (x *StatsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
+func (*StatsResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *StatsResponse) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *StatsResponse) GetUptime() *durationpb.Duration {
+	if x != nil {
+		return x.Uptime
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetVgpus() uint32 {
+	if x != nil {
+		return x.Vgpus
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetClients() uint32 {
+	if x != nil {
+		return x.Clients
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetGpus() uint32 {
+	if x != nil {
+		return x.Gpus
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetTurns() uint64 {
+	if x != nil {
+		return x.Turns
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetDrains() uint64 {
+	if x != nil {
+		return x.Drains
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetOverruns() uint64 {
+	if x != nil {
+		return x.Overruns
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetGpuStats() []*GPUStats {
+	if x != nil {
+		return x.GpuStats
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetEvents() uint64 {
+	if x != nil {
+		return x.Events
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetEventsDropped() uint64 {
+	if x != nil {
+		return x.EventsDropped
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetWatchers() uint32 {
+	if x != nil {
+		return x.Watchers
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetLogLinesDropped() uint64 {
+	if x != nil && x.LogLinesDropped != nil {
+		return *x.LogLinesDropped
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetStoreWrites() uint64 {
+	if x != nil {
+		return x.StoreWrites
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetStoreFailures() uint64 {
+	if x != nil {
+		return x.StoreFailures
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetRssBytes() uint64 {
+	if x != nil {
+		return x.RssBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetGoroutines() uint32 {
+	if x != nil {
+		return x.Goroutines
+	}
+	return 0
+}
+
+type GPUStats struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Handover      *Latency               `protobuf:"bytes,2,opt,name=handover,proto3" json:"handover,omitempty"` // as in GPU
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPUStats) Reset() {
+	*x = GPUStats{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUStats) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUStats) ProtoMessage() {}
+
+func (x *GPUStats) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUStats.ProtoReflect.Descriptor instead.
+func (*GPUStats) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GPUStats) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *GPUStats) GetHandover() *Latency {
+	if x != nil {
+		return x.Handover
+	}
+	return nil
+}
+
+type WatchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         uint64                 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"` // sequence number of the last event that the reader knows
+	Epoch         string                 `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`  // of that event; empty: the running vgpud's
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WatchRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+// Event is something that happened. Turns are no events: there are thousands a
+// second.
+type Event struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Sequence uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"` // one more than the event before it
+	Epoch    string                 `protobuf:"bytes,2,opt,name=epoch,proto3" json:"epoch,omitempty"`        // numbers of different epochs can not be compared
+	At       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
+	// RESYNC: events before the next one are not kept any more, or are another
+	// vgpud's. The reader lists again; events up to the list's sequence number
+	// are in the list already.
+	// Of a vGPU: CREATED; REMOVED (it is gone, and so is what it had in flight);
+	// CHANGED; BOUND; UNBOUND; BIND_WAITS, BIND_REFUSED (reason); OVERRUN;
+	// RESUMED; FROZEN; THAWED; KILLED.
+	// Of a GPU: GPU_UP; GPU_DOWN, GPU_CORDONED (reason); GPU_UNCORDONED; GPU_XID,
+	// GPU_NOTE (reason: what the driver reported).
+	// POLICY: of the GPU, or without one of the node.
+	// More types may come.
+	Type          string            `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
+	Vgpu          string            `protobuf:"bytes,5,opt,name=vgpu,proto3" json:"vgpu,omitempty"`           // id
+	Container     *Container        `protobuf:"bytes,6,opt,name=container,proto3" json:"container,omitempty"` // of that vGPU
+	Gpus          []string          `protobuf:"bytes,7,rep,name=gpus,proto3" json:"gpus,omitempty"`           // UUIDs: of the GPU, or those of the vGPU
+	Reason        string            `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Changes       map[string]string `protobuf:"bytes,9,rep,name=changes,proto3" json:"changes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // CHANGED: as in UpdateRequest
+	Policy        *Policy           `protobuf:"bytes,10,opt,name=policy,proto3" json:"policy,omitempty"`                                                                            // POLICY: in force from now on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Event) Reset() {
+	*x = Event{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Event) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Event) ProtoMessage() {}
+
+func (x *Event) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Event.ProtoReflect.Descriptor instead.
+func (*Event) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Event) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *Event) GetEpoch() string {
+	if x != nil {
+		return x.Epoch
+	}
+	return ""
+}
+
+func (x *Event) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Event) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Event) GetVgpu() string {
+	if x != nil {
+		return x.Vgpu
+	}
+	return ""
+}
+
+func (x *Event) GetContainer() *Container {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
+func (x *Event) GetGpus() []string {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *Event) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Event) GetChanges() map[string]string {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *Event) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+type WatchGPUsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchGPUsRequest) Reset() {
+	*x = WatchGPUsRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchGPUsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchGPUsRequest) ProtoMessage() {}
+
+func (x *WatchGPUsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchGPUsRequest.ProtoReflect.Descriptor instead.
+func (*WatchGPUsRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{28}
+}
+
+type WatchGPUsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpus          []*GPU                 `protobuf:"bytes,1,rep,name=gpus,proto3" json:"gpus,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchGPUsResponse) Reset() {
+	*x = WatchGPUsResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchGPUsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchGPUsResponse) ProtoMessage() {}
+
+func (x *WatchGPUsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchGPUsResponse.ProtoReflect.Descriptor instead.
+func (*WatchGPUsResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *WatchGPUsResponse) GetGpus() []*GPU {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+type CordonGPURequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for people; may be empty
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CordonGPURequest) Reset() {
+	*x = CordonGPURequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CordonGPURequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CordonGPURequest) ProtoMessage() {}
+
+func (x *CordonGPURequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CordonGPURequest.ProtoReflect.Descriptor instead.
+func (*CordonGPURequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *CordonGPURequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *CordonGPURequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type CordonGPUResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpu           *GPU                   `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CordonGPUResponse) Reset() {
+	*x = CordonGPUResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CordonGPUResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CordonGPUResponse) ProtoMessage() {}
+
+func (x *CordonGPUResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CordonGPUResponse.ProtoReflect.Descriptor instead.
+func (*CordonGPUResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *CordonGPUResponse) GetGpu() *GPU {
+	if x != nil {
+		return x.Gpu
+	}
+	return nil
+}
+
+type UncordonGPURequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UncordonGPURequest) Reset() {
+	*x = UncordonGPURequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UncordonGPURequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UncordonGPURequest) ProtoMessage() {}
+
+func (x *UncordonGPURequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UncordonGPURequest.ProtoReflect.Descriptor instead.
+func (*UncordonGPURequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *UncordonGPURequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+type UncordonGPUResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpu           *GPU                   `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UncordonGPUResponse) Reset() {
+	*x = UncordonGPUResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UncordonGPUResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UncordonGPUResponse) ProtoMessage() {}
+
+func (x *UncordonGPUResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UncordonGPUResponse.ProtoReflect.Descriptor instead.
+func (*UncordonGPUResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *UncordonGPUResponse) GetGpu() *GPU {
+	if x != nil {
+		return x.Gpu
+	}
+	return nil
+}
+
+type DrainGPURequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uuid          string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // for people; may be empty
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainGPURequest) Reset() {
+	*x = DrainGPURequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainGPURequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainGPURequest) ProtoMessage() {}
+
+func (x *DrainGPURequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainGPURequest.ProtoReflect.Descriptor instead.
+func (*DrainGPURequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *DrainGPURequest) GetUuid() string {
+	if x != nil {
+		return x.Uuid
+	}
+	return ""
+}
+
+func (x *DrainGPURequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type DrainGPUResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpu           *GPU                   `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainGPUResponse) Reset() {
+	*x = DrainGPUResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainGPUResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainGPUResponse) ProtoMessage() {}
+
+func (x *DrainGPUResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainGPUResponse.ProtoReflect.Descriptor instead.
+func (*DrainGPUResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *DrainGPUResponse) GetGpu() *GPU {
+	if x != nil {
+		return x.Gpu
+	}
+	return nil
+}
+
+type SetPolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpu           string                 `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`       // UUID; empty: the node
+	Policy        string                 `protobuf:"bytes,2,opt,name=policy,proto3" json:"policy,omitempty"` // name; "default" takes a GPU back to the node's
+	Slots         uint32                 `protobuf:"varint,3,opt,name=slots,proto3" json:"slots,omitempty"`  // 1 to 100; 0: as configured
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPolicyRequest) Reset() {
+	*x = SetPolicyRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPolicyRequest) ProtoMessage() {}
+
+func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
+func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *SetPolicyRequest) GetGpu() string {
+	if x != nil {
+		return x.Gpu
+	}
+	return ""
+}
+
+func (x *SetPolicyRequest) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *SetPolicyRequest) GetSlots() uint32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
+type SetPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        *Policy                `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetPolicyResponse) Reset() {
+	*x = SetPolicyResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetPolicyResponse) ProtoMessage() {}
+
+func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
+func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *SetPolicyResponse) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
 	}
 	return nil
 }
@@ -1429,10 +2603,17 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\tfile_mode\x18\x05 \x01(\rR\bfileMode\x12\x10\n" +
 	"\x03uid\x18\x06 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\a \x01(\rR\x03gid\x12 \n" +
-	"\vpermissions\x18\b \x01(\tR\vpermissions\"\r\n" +
-	"\vListRequest\"3\n" +
+	"\vpermissions\x18\b \x01(\tR\vpermissions\"\x1c\n" +
+	"\n" +
+	"GetRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"0\n" +
+	"\vGetResponse\x12!\n" +
+	"\x04vgpu\x18\x01 \x01(\v2\r.vgpu.v1.VGPUR\x04vgpu\"\r\n" +
+	"\vListRequest\"e\n" +
 	"\fListResponse\x12#\n" +
-	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\"\xb5\x04\n" +
+	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xcd\x04\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -1452,17 +2633,21 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\aungated\x18\x0f \x01(\x04R\aungated\x12#\n" +
 	"\runknown_names\x18\x10 \x01(\x04R\funknownNames\x12\x1b\n" +
 	"\tmin_share\x18\x11 \x01(\x01R\bminShare\x12\x1b\n" +
-	"\tmax_share\x18\x12 \x01(\x01R\bmaxShare\"\xd5\x01\n" +
+	"\tmax_share\x18\x12 \x01(\x01R\bmaxShare\x12\x16\n" +
+	"\x06policy\x18\x13 \x01(\tR\x06policy\"\x8c\x02\n" +
 	"\x05Usage\x12-\n" +
 	"\x04held\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04held\x121\n" +
 	"\x06waited\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x12\x14\n" +
 	"\x05turns\x18\x03 \x01(\x04R\x05turns\x12\x16\n" +
 	"\x06drains\x18\x04 \x01(\x04R\x06drains\x12\x1a\n" +
 	"\boverruns\x18\x05 \x01(\x04R\boverruns\x12 \n" +
-	"\vsubmissions\x18\x06 \x01(\x04R\vsubmissions\"\x11\n" +
-	"\x0fListGPUsRequest\"4\n" +
+	"\vsubmissions\x18\x06 \x01(\x04R\vsubmissions\x125\n" +
+	"\blingered\x18\a \x01(\v2\x19.google.protobuf.DurationR\blingered\"\x11\n" +
+	"\x0fListGPUsRequest\"f\n" +
 	"\x10ListGPUsResponse\x12 \n" +
-	"\x04gpus\x18\x01 \x03(\v2\f.vgpu.v1.GPUR\x04gpus\"\xd9\x02\n" +
+	"\x04gpus\x18\x01 \x03(\v2\f.vgpu.v1.GPUR\x04gpus\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xe0\x04\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
@@ -1477,27 +2662,117 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x04held\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x04held\x12\x14\n" +
 	"\x05turns\x18\v \x01(\x04R\x05turns\x12,\n" +
-	"\bhandover\x18\f \x01(\v2\x10.vgpu.v1.LatencyR\bhandover\"\xac\x01\n" +
+	"\bhandover\x18\f \x01(\v2\x10.vgpu.v1.LatencyR\bhandover\x12\x16\n" +
+	"\x06cordon\x18\r \x01(\tR\x06cordon\x12'\n" +
+	"\x06policy\x18\x0e \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy\x12\x1d\n" +
+	"\n" +
+	"own_policy\x18\x0f \x01(\bR\townPolicy\x12\x14\n" +
+	"\x05vgpus\x18\x10 \x03(\tR\x05vgpus\x122\n" +
+	"\x15memory_reserved_bytes\x18\x11 \x01(\x04R\x13memoryReservedBytes\x12/\n" +
+	"\x11memory_free_bytes\x18\x12 \x01(\x04H\x00R\x0fmemoryFreeBytes\x88\x01\x01\x12\x14\n" +
+	"\x05notes\x18\x13 \x03(\tR\x05notesB\x14\n" +
+	"\x12_memory_free_bytes\"2\n" +
+	"\x06Policy\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05slots\x18\x02 \x01(\rR\x05slots\"\xac\x01\n" +
 	"\aLatency\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x121\n" +
 	"\x06median\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06median\x12+\n" +
 	"\x03p99\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03p99\x12+\n" +
 	"\x03max\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03max\"\r\n" +
-	"\vInfoRequest\"\xd1\x01\n" +
+	"\vInfoRequest\"\xac\x02\n" +
 	"\fInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x16\n" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12%\n" +
 	"\x0edriver_version\x18\x04 \x01(\tR\rdriverVersion\x12\x1a\n" +
 	"\bprotocol\x18\x05 \x01(\rR\bprotocol\x124\n" +
-	"\astarted\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\astarted2\xe5\x02\n" +
+	"\astarted\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x14\n" +
+	"\x05epoch\x18\a \x01(\tR\x05epoch\x12\x1a\n" +
+	"\bsequence\x18\b \x01(\x04R\bsequence\x12'\n" +
+	"\x06policy\x18\t \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy\"\x0e\n" +
+	"\fStatsRequest\"\xbf\x04\n" +
+	"\rStatsResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x121\n" +
+	"\x06uptime\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06uptime\x12\x14\n" +
+	"\x05vgpus\x18\x03 \x01(\rR\x05vgpus\x12\x18\n" +
+	"\aclients\x18\x04 \x01(\rR\aclients\x12\x12\n" +
+	"\x04gpus\x18\x05 \x01(\rR\x04gpus\x12\x14\n" +
+	"\x05turns\x18\x06 \x01(\x04R\x05turns\x12\x16\n" +
+	"\x06drains\x18\a \x01(\x04R\x06drains\x12\x1a\n" +
+	"\boverruns\x18\b \x01(\x04R\boverruns\x12.\n" +
+	"\tgpu_stats\x18\t \x03(\v2\x11.vgpu.v1.GPUStatsR\bgpuStats\x12\x16\n" +
+	"\x06events\x18\n" +
+	" \x01(\x04R\x06events\x12%\n" +
+	"\x0eevents_dropped\x18\v \x01(\x04R\reventsDropped\x12\x1a\n" +
+	"\bwatchers\x18\f \x01(\rR\bwatchers\x12/\n" +
+	"\x11log_lines_dropped\x18\r \x01(\x04H\x00R\x0flogLinesDropped\x88\x01\x01\x12!\n" +
+	"\fstore_writes\x18\x0e \x01(\x04R\vstoreWrites\x12%\n" +
+	"\x0estore_failures\x18\x0f \x01(\x04R\rstoreFailures\x12\x1b\n" +
+	"\trss_bytes\x18\x10 \x01(\x04R\brssBytes\x12\x1e\n" +
+	"\n" +
+	"goroutines\x18\x11 \x01(\rR\n" +
+	"goroutinesB\x14\n" +
+	"\x12_log_lines_dropped\"L\n" +
+	"\bGPUStats\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12,\n" +
+	"\bhandover\x18\x02 \x01(\v2\x10.vgpu.v1.LatencyR\bhandover\":\n" +
+	"\fWatchRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\tR\x05epoch\"\x87\x03\n" +
+	"\x05Event\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12*\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\tR\x04type\x12\x12\n" +
+	"\x04vgpu\x18\x05 \x01(\tR\x04vgpu\x120\n" +
+	"\tcontainer\x18\x06 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x12\n" +
+	"\x04gpus\x18\a \x03(\tR\x04gpus\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x125\n" +
+	"\achanges\x18\t \x03(\v2\x1b.vgpu.v1.Event.ChangesEntryR\achanges\x12'\n" +
+	"\x06policy\x18\n" +
+	" \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy\x1a:\n" +
+	"\fChangesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x12\n" +
+	"\x10WatchGPUsRequest\"5\n" +
+	"\x11WatchGPUsResponse\x12 \n" +
+	"\x04gpus\x18\x01 \x03(\v2\f.vgpu.v1.GPUR\x04gpus\">\n" +
+	"\x10CordonGPURequest\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"3\n" +
+	"\x11CordonGPUResponse\x12\x1e\n" +
+	"\x03gpu\x18\x01 \x01(\v2\f.vgpu.v1.GPUR\x03gpu\"(\n" +
+	"\x12UncordonGPURequest\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\"5\n" +
+	"\x13UncordonGPUResponse\x12\x1e\n" +
+	"\x03gpu\x18\x01 \x01(\v2\f.vgpu.v1.GPUR\x03gpu\"=\n" +
+	"\x0fDrainGPURequest\x12\x12\n" +
+	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"2\n" +
+	"\x10DrainGPUResponse\x12\x1e\n" +
+	"\x03gpu\x18\x01 \x01(\v2\f.vgpu.v1.GPUR\x03gpu\"R\n" +
+	"\x10SetPolicyRequest\x12\x10\n" +
+	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x16\n" +
+	"\x06policy\x18\x02 \x01(\tR\x06policy\x12\x14\n" +
+	"\x05slots\x18\x03 \x01(\rR\x05slots\"<\n" +
+	"\x11SetPolicyResponse\x12'\n" +
+	"\x06policy\x18\x01 \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy2\xda\x06\n" +
 	"\aControl\x129\n" +
 	"\x06Create\x12\x16.vgpu.v1.CreateRequest\x1a\x17.vgpu.v1.CreateResponse\x129\n" +
 	"\x06Delete\x12\x16.vgpu.v1.DeleteRequest\x1a\x17.vgpu.v1.DeleteResponse\x129\n" +
-	"\x06Update\x12\x16.vgpu.v1.UpdateRequest\x1a\x17.vgpu.v1.UpdateResponse\x123\n" +
+	"\x06Update\x12\x16.vgpu.v1.UpdateRequest\x1a\x17.vgpu.v1.UpdateResponse\x120\n" +
+	"\x03Get\x12\x13.vgpu.v1.GetRequest\x1a\x14.vgpu.v1.GetResponse\x123\n" +
 	"\x04List\x12\x14.vgpu.v1.ListRequest\x1a\x15.vgpu.v1.ListResponse\x12?\n" +
 	"\bListGPUs\x12\x18.vgpu.v1.ListGPUsRequest\x1a\x19.vgpu.v1.ListGPUsResponse\x123\n" +
-	"\x04Info\x12\x14.vgpu.v1.InfoRequest\x1a\x15.vgpu.v1.InfoResponseB*Z(github.com/vgpu-shim/vgpu/vgpu/api/v1;v1b\x06proto3"
+	"\x04Info\x12\x14.vgpu.v1.InfoRequest\x1a\x15.vgpu.v1.InfoResponse\x126\n" +
+	"\x05Stats\x12\x15.vgpu.v1.StatsRequest\x1a\x16.vgpu.v1.StatsResponse\x120\n" +
+	"\x05Watch\x12\x15.vgpu.v1.WatchRequest\x1a\x0e.vgpu.v1.Event0\x01\x12D\n" +
+	"\tWatchGPUs\x12\x19.vgpu.v1.WatchGPUsRequest\x1a\x1a.vgpu.v1.WatchGPUsResponse0\x01\x12B\n" +
+	"\tCordonGPU\x12\x19.vgpu.v1.CordonGPURequest\x1a\x1a.vgpu.v1.CordonGPUResponse\x12H\n" +
+	"\vUncordonGPU\x12\x1b.vgpu.v1.UncordonGPURequest\x1a\x1c.vgpu.v1.UncordonGPUResponse\x12?\n" +
+	"\bDrainGPU\x12\x18.vgpu.v1.DrainGPURequest\x1a\x19.vgpu.v1.DrainGPUResponse\x12B\n" +
+	"\tSetPolicy\x12\x19.vgpu.v1.SetPolicyRequest\x1a\x1a.vgpu.v1.SetPolicyResponseB*Z(github.com/vgpu-shim/vgpu/vgpu/api/v1;v1b\x06proto3"
 
 var (
 	file_vgpu_api_v1_vgpu_proto_rawDescOnce sync.Once
@@ -1511,7 +2786,7 @@ func file_vgpu_api_v1_vgpu_proto_rawDescGZIP() []byte {
 	return file_vgpu_api_v1_vgpu_proto_rawDescData
 }
 
-var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Container)(nil),             // 0: vgpu.v1.Container
 	(*CreateRequest)(nil),         // 1: vgpu.v1.CreateRequest
@@ -1523,61 +2798,112 @@ var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Edits)(nil),                 // 7: vgpu.v1.Edits
 	(*Mount)(nil),                 // 8: vgpu.v1.Mount
 	(*Device)(nil),                // 9: vgpu.v1.Device
-	(*ListRequest)(nil),           // 10: vgpu.v1.ListRequest
-	(*ListResponse)(nil),          // 11: vgpu.v1.ListResponse
-	(*VGPU)(nil),                  // 12: vgpu.v1.VGPU
-	(*Usage)(nil),                 // 13: vgpu.v1.Usage
-	(*ListGPUsRequest)(nil),       // 14: vgpu.v1.ListGPUsRequest
-	(*ListGPUsResponse)(nil),      // 15: vgpu.v1.ListGPUsResponse
-	(*GPU)(nil),                   // 16: vgpu.v1.GPU
-	(*Latency)(nil),               // 17: vgpu.v1.Latency
-	(*InfoRequest)(nil),           // 18: vgpu.v1.InfoRequest
-	(*InfoResponse)(nil),          // 19: vgpu.v1.InfoResponse
-	nil,                           // 20: vgpu.v1.CreateRequest.AnnotationsEntry
-	nil,                           // 21: vgpu.v1.UpdateRequest.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*GetRequest)(nil),            // 10: vgpu.v1.GetRequest
+	(*GetResponse)(nil),           // 11: vgpu.v1.GetResponse
+	(*ListRequest)(nil),           // 12: vgpu.v1.ListRequest
+	(*ListResponse)(nil),          // 13: vgpu.v1.ListResponse
+	(*VGPU)(nil),                  // 14: vgpu.v1.VGPU
+	(*Usage)(nil),                 // 15: vgpu.v1.Usage
+	(*ListGPUsRequest)(nil),       // 16: vgpu.v1.ListGPUsRequest
+	(*ListGPUsResponse)(nil),      // 17: vgpu.v1.ListGPUsResponse
+	(*GPU)(nil),                   // 18: vgpu.v1.GPU
+	(*Policy)(nil),                // 19: vgpu.v1.Policy
+	(*Latency)(nil),               // 20: vgpu.v1.Latency
+	(*InfoRequest)(nil),           // 21: vgpu.v1.InfoRequest
+	(*InfoResponse)(nil),          // 22: vgpu.v1.InfoResponse
+	(*StatsRequest)(nil),          // 23: vgpu.v1.StatsRequest
+	(*StatsResponse)(nil),         // 24: vgpu.v1.StatsResponse
+	(*GPUStats)(nil),              // 25: vgpu.v1.GPUStats
+	(*WatchRequest)(nil),          // 26: vgpu.v1.WatchRequest
+	(*Event)(nil),                 // 27: vgpu.v1.Event
+	(*WatchGPUsRequest)(nil),      // 28: vgpu.v1.WatchGPUsRequest
+	(*WatchGPUsResponse)(nil),     // 29: vgpu.v1.WatchGPUsResponse
+	(*CordonGPURequest)(nil),      // 30: vgpu.v1.CordonGPURequest
+	(*CordonGPUResponse)(nil),     // 31: vgpu.v1.CordonGPUResponse
+	(*UncordonGPURequest)(nil),    // 32: vgpu.v1.UncordonGPURequest
+	(*UncordonGPUResponse)(nil),   // 33: vgpu.v1.UncordonGPUResponse
+	(*DrainGPURequest)(nil),       // 34: vgpu.v1.DrainGPURequest
+	(*DrainGPUResponse)(nil),      // 35: vgpu.v1.DrainGPUResponse
+	(*SetPolicyRequest)(nil),      // 36: vgpu.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),     // 37: vgpu.v1.SetPolicyResponse
+	nil,                           // 38: vgpu.v1.CreateRequest.AnnotationsEntry
+	nil,                           // 39: vgpu.v1.UpdateRequest.AnnotationsEntry
+	nil,                           // 40: vgpu.v1.Event.ChangesEntry
+	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
 }
 var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	0,  // 0: vgpu.v1.CreateRequest.container:type_name -> vgpu.v1.Container
-	20, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
+	38, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
 	7,  // 2: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
 	0,  // 3: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
-	21, // 4: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
-	12, // 5: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
+	39, // 4: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
+	14, // 5: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
 	8,  // 6: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
 	9,  // 7: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
-	12, // 8: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
-	0,  // 9: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
-	22, // 10: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
-	13, // 11: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
-	23, // 12: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
-	22, // 13: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	22, // 14: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	16, // 15: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	22, // 16: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
-	17, // 17: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
-	22, // 18: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	22, // 19: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	22, // 20: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
-	23, // 21: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
-	1,  // 22: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	3,  // 23: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	5,  // 24: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
-	10, // 25: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	14, // 26: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	18, // 27: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	2,  // 28: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	4,  // 29: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	6,  // 30: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
-	11, // 31: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	15, // 32: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	19, // 33: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	28, // [28:34] is the sub-list for method output_type
-	22, // [22:28] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	14, // 8: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
+	14, // 9: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
+	0,  // 10: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
+	41, // 11: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
+	15, // 12: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
+	42, // 13: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
+	41, // 14: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	41, // 15: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	41, // 16: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
+	18, // 17: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	41, // 18: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	20, // 19: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
+	19, // 20: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
+	41, // 21: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	41, // 22: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	41, // 23: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	42, // 24: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	19, // 25: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
+	41, // 26: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
+	25, // 27: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
+	20, // 28: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
+	42, // 29: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
+	0,  // 30: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
+	40, // 31: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
+	19, // 32: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
+	18, // 33: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	18, // 34: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	18, // 35: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	18, // 36: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	19, // 37: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
+	1,  // 38: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	3,  // 39: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	5,  // 40: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	10, // 41: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
+	12, // 42: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	16, // 43: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	21, // 44: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	23, // 45: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
+	26, // 46: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
+	28, // 47: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
+	30, // 48: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
+	32, // 49: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
+	34, // 50: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
+	36, // 51: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
+	2,  // 52: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	4,  // 53: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	6,  // 54: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	11, // 55: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
+	13, // 56: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	17, // 57: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	22, // 58: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	24, // 59: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
+	27, // 60: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
+	29, // 61: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
+	31, // 62: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
+	33, // 63: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
+	35, // 64: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
+	37, // 65: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
+	52, // [52:66] is the sub-list for method output_type
+	38, // [38:52] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
@@ -1585,13 +2911,15 @@ func file_vgpu_api_v1_vgpu_proto_init() {
 	if File_vgpu_api_v1_vgpu_proto != nil {
 		return
 	}
+	file_vgpu_api_v1_vgpu_proto_msgTypes[18].OneofWrappers = []any{}
+	file_vgpu_api_v1_vgpu_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vgpu_api_v1_vgpu_proto_rawDesc), len(file_vgpu_api_v1_vgpu_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

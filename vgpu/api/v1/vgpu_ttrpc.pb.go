@@ -11,9 +11,43 @@ type ControlService interface {
 	Create(context.Context, *CreateRequest) (*CreateResponse, error)
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
 	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
+	Get(context.Context, *GetRequest) (*GetResponse, error)
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	ListGPUs(context.Context, *ListGPUsRequest) (*ListGPUsResponse, error)
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
+	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
+	Watch(context.Context, *WatchRequest, Control_WatchServer) error
+	WatchGPUs(context.Context, *WatchGPUsRequest, Control_WatchGPUsServer) error
+	CordonGPU(context.Context, *CordonGPURequest) (*CordonGPUResponse, error)
+	UncordonGPU(context.Context, *UncordonGPURequest) (*UncordonGPUResponse, error)
+	DrainGPU(context.Context, *DrainGPURequest) (*DrainGPUResponse, error)
+	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
+}
+
+type Control_WatchServer interface {
+	Send(*Event) error
+	ttrpc.StreamServer
+}
+
+type controlWatchServer struct {
+	ttrpc.StreamServer
+}
+
+func (x *controlWatchServer) Send(m *Event) error {
+	return x.StreamServer.SendMsg(m)
+}
+
+type Control_WatchGPUsServer interface {
+	Send(*WatchGPUsResponse) error
+	ttrpc.StreamServer
+}
+
+type controlWatchGPUsServer struct {
+	ttrpc.StreamServer
+}
+
+func (x *controlWatchGPUsServer) Send(m *WatchGPUsResponse) error {
+	return x.StreamServer.SendMsg(m)
 }
 
 func RegisterControlService(srv *ttrpc.Server, svc ControlService) {
@@ -40,6 +74,13 @@ func RegisterControlService(srv *ttrpc.Server, svc ControlService) {
 				}
 				return svc.Update(ctx, &req)
 			},
+			"Get": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req GetRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Get(ctx, &req)
+			},
 			"List": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req ListRequest
 				if err := unmarshal(&req); err != nil {
@@ -61,15 +102,91 @@ func RegisterControlService(srv *ttrpc.Server, svc ControlService) {
 				}
 				return svc.Info(ctx, &req)
 			},
+			"Stats": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req StatsRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Stats(ctx, &req)
+			},
+			"CordonGPU": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req CordonGPURequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.CordonGPU(ctx, &req)
+			},
+			"UncordonGPU": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req UncordonGPURequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.UncordonGPU(ctx, &req)
+			},
+			"DrainGPU": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req DrainGPURequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.DrainGPU(ctx, &req)
+			},
+			"SetPolicy": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req SetPolicyRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.SetPolicy(ctx, &req)
+			},
+		},
+		Streams: map[string]ttrpc.Stream{
+			"Watch": {
+				Handler: func(ctx context.Context, stream ttrpc.StreamServer) (interface{}, error) {
+					m := new(WatchRequest)
+					if err := stream.RecvMsg(m); err != nil {
+						return nil, err
+					}
+					return nil, svc.Watch(ctx, m, &controlWatchServer{stream})
+				},
+				StreamingClient: false,
+				StreamingServer: true,
+			},
+			"WatchGPUs": {
+				Handler: func(ctx context.Context, stream ttrpc.StreamServer) (interface{}, error) {
+					m := new(WatchGPUsRequest)
+					if err := stream.RecvMsg(m); err != nil {
+						return nil, err
+					}
+					return nil, svc.WatchGPUs(ctx, m, &controlWatchGPUsServer{stream})
+				},
+				StreamingClient: false,
+				StreamingServer: true,
+			},
 		},
 	})
+}
+
+type ControlClient interface {
+	Create(context.Context, *CreateRequest) (*CreateResponse, error)
+	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
+	Update(context.Context, *UpdateRequest) (*UpdateResponse, error)
+	Get(context.Context, *GetRequest) (*GetResponse, error)
+	List(context.Context, *ListRequest) (*ListResponse, error)
+	ListGPUs(context.Context, *ListGPUsRequest) (*ListGPUsResponse, error)
+	Info(context.Context, *InfoRequest) (*InfoResponse, error)
+	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
+	Watch(context.Context, *WatchRequest) (Control_WatchClient, error)
+	WatchGPUs(context.Context, *WatchGPUsRequest) (Control_WatchGPUsClient, error)
+	CordonGPU(context.Context, *CordonGPURequest) (*CordonGPUResponse, error)
+	UncordonGPU(context.Context, *UncordonGPURequest) (*UncordonGPUResponse, error)
+	DrainGPU(context.Context, *DrainGPURequest) (*DrainGPUResponse, error)
+	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
 }
 
 type controlClient struct {
 	client *ttrpc.Client
 }
 
-func NewControlClient(client *ttrpc.Client) ControlService {
+func NewControlClient(client *ttrpc.Client) ControlClient {
 	return &controlClient{
 		client: client,
 	}
@@ -99,6 +216,14 @@ func (c *controlClient) Update(ctx context.Context, req *UpdateRequest) (*Update
 	return &resp, nil
 }
 
+func (c *controlClient) Get(ctx context.Context, req *GetRequest) (*GetResponse, error) {
+	var resp GetResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "Get", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
 func (c *controlClient) List(ctx context.Context, req *ListRequest) (*ListResponse, error) {
 	var resp ListResponse
 	if err := c.client.Call(ctx, "vgpu.v1.Control", "List", req, &resp); err != nil {
@@ -118,6 +243,104 @@ func (c *controlClient) ListGPUs(ctx context.Context, req *ListGPUsRequest) (*Li
 func (c *controlClient) Info(ctx context.Context, req *InfoRequest) (*InfoResponse, error) {
 	var resp InfoResponse
 	if err := c.client.Call(ctx, "vgpu.v1.Control", "Info", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) Stats(ctx context.Context, req *StatsRequest) (*StatsResponse, error) {
+	var resp StatsResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "Stats", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) Watch(ctx context.Context, req *WatchRequest) (Control_WatchClient, error) {
+	stream, err := c.client.NewStream(ctx, &ttrpc.StreamDesc{
+		StreamingClient: false,
+		StreamingServer: true,
+	}, "vgpu.v1.Control", "Watch", req)
+	if err != nil {
+		return nil, err
+	}
+	x := &controlWatchClient{stream}
+	return x, nil
+}
+
+type Control_WatchClient interface {
+	Recv() (*Event, error)
+	ttrpc.ClientStream
+}
+
+type controlWatchClient struct {
+	ttrpc.ClientStream
+}
+
+func (x *controlWatchClient) Recv() (*Event, error) {
+	m := new(Event)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (c *controlClient) WatchGPUs(ctx context.Context, req *WatchGPUsRequest) (Control_WatchGPUsClient, error) {
+	stream, err := c.client.NewStream(ctx, &ttrpc.StreamDesc{
+		StreamingClient: false,
+		StreamingServer: true,
+	}, "vgpu.v1.Control", "WatchGPUs", req)
+	if err != nil {
+		return nil, err
+	}
+	x := &controlWatchGPUsClient{stream}
+	return x, nil
+}
+
+type Control_WatchGPUsClient interface {
+	Recv() (*WatchGPUsResponse, error)
+	ttrpc.ClientStream
+}
+
+type controlWatchGPUsClient struct {
+	ttrpc.ClientStream
+}
+
+func (x *controlWatchGPUsClient) Recv() (*WatchGPUsResponse, error) {
+	m := new(WatchGPUsResponse)
+	if err := x.ClientStream.RecvMsg(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+func (c *controlClient) CordonGPU(ctx context.Context, req *CordonGPURequest) (*CordonGPUResponse, error) {
+	var resp CordonGPUResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "CordonGPU", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) UncordonGPU(ctx context.Context, req *UncordonGPURequest) (*UncordonGPUResponse, error) {
+	var resp UncordonGPUResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "UncordonGPU", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) DrainGPU(ctx context.Context, req *DrainGPURequest) (*DrainGPUResponse, error) {
+	var resp DrainGPUResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "DrainGPU", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) SetPolicy(ctx context.Context, req *SetPolicyRequest) (*SetPolicyResponse, error) {
+	var resp SetPolicyResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "SetPolicy", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil
