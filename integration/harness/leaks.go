@@ -54,14 +54,12 @@ func (n *Node) leaks(ctx context.Context) []string {
 	if n.Daemon == nil {
 		return left
 	}
-	for _, sub := range []string{"c", "v"} {
-		entries, err := os.ReadDir(filepath.Join(n.Daemon.State, sub))
-		if err != nil {
-			left = append(left, err.Error())
-		}
-		for _, e := range entries {
-			left = append(left, "vGPU file "+filepath.Join(n.Daemon.State, sub, e.Name()))
-		}
+	entries, err := os.ReadDir(filepath.Join(n.Daemon.State, "c"))
+	if err != nil {
+		left = append(left, err.Error())
+	}
+	for _, e := range entries {
+		left = append(left, "vGPU file "+filepath.Join(n.Daemon.State, "c", e.Name()))
 	}
 	vgpus, err := n.Daemon.VGPUs(ctx)
 	if err != nil {

@@ -263,20 +263,25 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 	t := v.gang
 	e.settle(now, v)
 	e.regroup(now, t)
+	known := 0 < ev.Since && ev.Since < now
 	if ev.Waiting && !(ev.Holding && !ev.Draining) {
 		e.arrive(now, v)
 	}
 	if !ev.Holding {
+		if v.waits && known {
+			v.since = ev.Since
+		}
 		if v.waits && t.state == Idle {
 			e.enqueue(now, t)
+			t.pending = v.since
 		}
 		return
 	}
 	if t.state == Waiting {
 		e.dequeue(t)
 	}
-	v.in, v.part, v.granted = true, true, now
-	if 0 < ev.Since && ev.Since < now {
+	v.in, v.part, v.granted, v.waited = true, true, now, ev.Waited
+	if known {
 		v.granted = ev.Since
 	}
 	free := !t.native
@@ -287,6 +292,10 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 		t.granted, t.ended, t.end = v.granted, v.granted, v.granted+t.quantum
 		t.rank, t.guarded, t.taking, t.resumes = t.class, false, false, 0
 		t.state = Holding
+		// All of the turn is accounted. Against others it counts from now on, as
+		// what these had used is not known any more.
+		t.start -= t.vtime(now - t.granted)
+		t.minimum.at, t.maximum.at = t.granted, t.granted
 	}
 	for _, g := range v.gpus {
 		if free {

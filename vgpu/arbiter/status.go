@@ -104,16 +104,29 @@ type GPUStatus struct {
 func (e *Engine) GPUs() []GPUStatus {
 	all := make([]GPUStatus, 0, len(e.order))
 	for _, g := range e.order {
-		s := GPUStatus{
-			UUID: g.uuid, Down: g.down, Cordon: g.cordon, Policy: g.policy, Bound: g.bound, Pending: len(g.waiting.all),
-			Ledger: g.ledger, Usage: g.usage,
-		}
-		if g.holder != nil {
-			s.Holder, s.Drains = g.holder.on(g), g.holder.state == Draining
-		}
-		all = append(all, s)
+		all = append(all, g.status())
 	}
 	return all
+}
+
+// GPU is the status of one GPU.
+func (e *Engine) GPU(uuid UUID) (GPUStatus, bool) {
+	g := e.gpus[uuid]
+	if g == nil {
+		return GPUStatus{}, false
+	}
+	return g.status(), true
+}
+
+func (g *gpu) status() GPUStatus {
+	s := GPUStatus{
+		UUID: g.uuid, Down: g.down, Cordon: g.cordon, Policy: g.policy, Bound: g.bound, Pending: len(g.waiting.all),
+		Ledger: g.ledger, Usage: g.usage,
+	}
+	if g.holder != nil {
+		s.Holder, s.Drains = g.holder.on(g), g.holder.state == Draining
+	}
+	return s
 }
 
 // on is the member of t that holds g, or the one for which it is kept.

@@ -94,7 +94,8 @@ type Event struct {
 
 	GPU         UUID
 	GPUs        []UUID        // Adopted
-	Since       time.Duration // Adopted: when the turn began that it holds; 0: not known
+	Since       time.Duration // Adopted: when the turn began that it holds, or its wait for one; 0: not known
+	Waited      time.Duration // Adopted: how long it had waited for the turn that it holds
 	Holding     bool          // Adopted
 	Draining    bool          // Adopted: a revoke was under way
 	Model       string

@@ -161,7 +161,7 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kept, err := n.daemon.nodeStore.loadNode(keptKey)
+		kept, err := n.daemon.nodeStore.loadNode(operatorKey)
 		if err != nil {
 			t.Fatal(err)
 		}

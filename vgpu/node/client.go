@@ -69,6 +69,11 @@ func (l *loop) addClient(v *vgpu, p process, pidfd int, id uint64, page *wire.Pa
 	c.token = token
 	c.startTurn()
 	v.clients = append(v.clients, c)
+	if !v.adopted {
+		v.before.restart(c)
+	} else if v.phase != free {
+		l.keepAccount(v)
+	}
 	l.pages[inode] = c
 	l.lastClient = max(l.lastClient, id)
 	return c, nil
@@ -85,11 +90,13 @@ func (l *loop) died(c *client) {
 // drop forgets a client.
 func (l *loop) drop(c *client) {
 	v := c.v
-	if v.phase != free {
+	if v.turn.granted != 0 {
 		v.turn.done = v.turn.done.and(c.work(l.now(), true))
 	}
 	v.submissions += c.page.Submitted().Load()
 	v.stats.add(c.stats)
+	v.clients = slices.DeleteFunc(v.clients, func(other *client) bool { return other == c })
+	l.keepAccount(v)
 	if c.conn != nil {
 		c.conn.client = nil
 		l.hangUp(c.conn)
@@ -97,7 +104,6 @@ func (l *loop) drop(c *client) {
 	l.poller.remove(c.pidfd, c.token)
 	unix.Close(c.pidfd)
 	delete(l.pages, c.inode)
-	v.clients = slices.DeleteFunc(v.clients, func(other *client) bool { return other == c })
 	c.page.Close()
 }
 

@@ -552,7 +552,7 @@ func (l *loop) unbindable(v *vgpu, reason string) {
 
 // saved writes the record of v and then runs fn in the loop.
 func (l *loop) saved(v *vgpu, fn func(error)) {
-	l.store.save(v.name, v.record(), func(err error) {
+	l.store.save(v.record(), func(err error) {
 		l.poller.post(func() {
 			if err != nil {
 				l.once(v, logrus.ErrorLevel, "failed to keep a vGPU's record", logrus.Fields{logrus.ErrorKey: err})
@@ -610,6 +610,7 @@ func (l *loop) hangUp(c *conn) {
 // rubbish counts what a client should not have said, and logs the first.
 func (l *loop) rubbish(v *vgpu, err error) {
 	v.rubbish++
+	l.keepAccount(v)
 	l.once(v, logrus.WarnLevel, "a client spoke rubbish and was disconnected; more of it is only counted", logrus.Fields{logrus.ErrorKey: err})
 }
 

@@ -105,7 +105,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	v := &vgpu{
 		// Named by the directory, not by the id: the record of an instance that
 		// is still being drained stays beside it.
-		key: arbiter.ID(dir), name: dir + ".json", req: req, listen: -1, adopted: true,
+		key: arbiter.ID(dir), req: req, listen: -1, adopted: true,
 		rec: record{
 			Version: recordVersion, ID: id, Dir: dir,
 			Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), Container: c.GetId(),
@@ -119,19 +119,28 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 		}
 	}()
 	written := make(chan error, 1)
-	d.loop.store.save(v.name, v.record(), func(err error) { written <- err })
+	d.loop.store.save(v.record(), func(err error) { written <- err })
 	if err := <-written; err != nil {
 		return nil, err
 	}
 	defer func() {
 		if retErr != nil {
-			d.loop.store.remove(v.name, nil)
+			d.loop.store.remove(dir, nil)
 		}
 	}()
 	resp, err := d.created(id, dir, req, nil)
 	if err != nil {
 		return nil, err
 	}
+	if err := d.loop.accounts.reserve(); err != nil {
+		return nil, err
+	}
+	d.loop.accounts.account(v, d.loop.now())
+	defer func() {
+		if retErr != nil && fd >= 0 {
+			d.loop.accounts.release(v.account)
+		}
+	}()
 	var addErr error
 	if err := d.call(func(l *loop) {
 		if addErr = l.listenOn(v, fd); addErr == nil {
@@ -472,10 +481,11 @@ func (d *Daemon) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error
 
 func (l *loop) describe(v *vgpu) *v1.VGPU {
 	s, _ := l.engine.VGPU(v.key)
+	told := l.show(v, s.Usage.Held)
 	u := &v1.Usage{
-		Held: durationpb.New(s.Usage.Held), Waited: durationpb.New(s.Usage.Waited),
+		Held: durationpb.New(told.held), Waited: durationpb.New(s.Usage.Waited),
 		Turns: s.Usage.Turns, Drains: s.Usage.Drains, Overruns: s.Usage.Overruns,
-		Submissions: v.submissions, Lingered: durationpb.New(s.Usage.Lingered),
+		Submissions: told.submissions, Lingered: durationpb.New(s.Usage.Lingered),
 	}
 	out := &v1.VGPU{
 		Id:        v.rec.ID,
@@ -485,15 +495,10 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 		MinShare: v.req.MinShare, MaxShare: v.req.MaxShare,
 		Quantum: durationpb.New(v.req.Quantum), Usage: u,
 		Created: timestamppb.New(v.rec.Created), Reason: s.Reason,
-		Rubbish: v.rubbish, Policy: s.Policy.String(),
+		Rubbish: v.rubbish, Ungated: told.unhooked, UnknownNames: told.unknown, Policy: s.Policy.String(),
 	}
-	not := v.ungated()
-	out.Ungated, out.UnknownNames = not.unhooked, not.unknown
 	for _, uuid := range s.GPUs {
 		out.Gpus = append(out.Gpus, string(uuid))
-	}
-	for _, c := range v.clients {
-		u.Submissions += c.page.Submitted().Load()
 	}
 	out.Clients = v.connected()
 	if s.State == arbiter.Holding && v.idle() {

@@ -38,13 +38,13 @@ type Daemon struct {
 	dirs   string // of the vGPUs
 	loop   *loop
 	server *ttrpc.Server
-	// nodeStore has kept in it.
+	// nodeStore has set in it.
 	nodeStore nodeStore
 	listen    net.Listener
 	ended     chan struct{} // the loop has ended
 
-	mu   sync.Mutex // one Create, Delete, Update, change of the node or collection at a time
-	kept kept       // what the operator set, as it stands in the store
+	mu  sync.Mutex  // one Create, Delete, Update, change of the node or collection at a time
+	set operatorSet // what the operator set, as it stands in the store
 }
 
 // Build says which vgpud this is.
@@ -76,7 +76,10 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 	if err := privateDir(d.dirs); err != nil {
 		return nil, err
 	}
-	st, err := openStore(filepath.Join(state.dir, "v"))
+	if err := removeOldRecords(filepath.Join(state.dir, "v")); err != nil {
+		log.WithError(err).Warn("old records are left")
+	}
+	st, err := openStore(filepath.Join(state.dir, storeFile), d.dirs, log)
 	if err != nil {
 		return nil, err
 	}
@@ -85,14 +88,16 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		st.close()
 		return nil, err
 	}
+	boot := bootID()
 	l := &loop{
-		log: log, clock: newClock(), poller: p, store: st, boot: bootID(),
+		log: log, clock: newClock(), poller: p, store: st, boot: boot, accounts: openAccounts(filepath.Join(state.dir, accountsFile), boot, log),
 		quantum: time.Duration(cfg.Engine.Quantum), drain: time.Duration(cfg.Engine.DrainDeadline),
 		inventory: inventory,
 		absence:   cfg.Engine.absence(), overrun: cfg.Engine.arbiter().Overrun,
 		engine:  arbiter.New(cfg.Engine.arbiter()),
 		vgpus:   make(map[arbiter.ID]*vgpu),
 		current: make(map[string]*vgpu),
+		leaving: make(map[arbiter.ID]*vgpu),
 		gpus:    make(map[arbiter.UUID]*gpuState),
 		pages:   make(map[uint64]*client),
 		fateOf:  fateOf,
@@ -116,7 +121,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		l.order = append(l.order, gs)
 		l.gpuUp(arbiter.UUID(g.UUID))
 	}
-	d.restoreKept()
+	d.restoreSet()
 	d.restore()
 	if err := d.listenControl(); err != nil {
 		return nil, err
@@ -126,61 +131,50 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 
 // restore takes in what an earlier vgpud left.
 func (d *Daemon) restore() {
-	records, unusable, err := d.loop.store.load()
+	records, unusable := d.loop.store.load()
 	dirs, dirErr := os.ReadDir(d.dirs)
 	if dirErr != nil {
 		d.log.WithError(dirErr).Error("failed to look for vGPUs' directories")
 	}
-	if err != nil { // whatever has a directory may be running
-		d.log.WithError(err).Error("no record can be read")
-		unusable = make(map[string]error)
-		for _, e := range dirs {
-			if dirName.MatchString(e.Name()) {
-				unusable[e.Name()+".json"] = err
-			}
-		}
-	}
-	for name, why := range unusable {
-		records = append(records, d.rebuild(name, why))
+	for dir, why := range unusable {
+		records = append(records, d.rebuild(dir, why))
 	}
 	// Of two records of one container the newer counts; the other was being
 	// removed when vgpud went away.
-	slices.SortFunc(records, func(a, b stored) int { return b.Created.Compare(a.Created) })
+	slices.SortFunc(records, func(a, b record) int { return b.Created.Compare(a.Created) })
 	used := make(map[string]bool)
-	for _, s := range records {
-		d.restoreOne(s, used)
+	for _, r := range records {
+		d.restoreOne(r, used)
 	}
+	d.loop.accounts.releaseRest()
 	d.loop.startRecovery()
-	if err == nil && dirErr == nil {
+	if dirErr == nil {
 		d.sweep(dirs, used)
 	}
 }
 
 // rebuild makes a record for a vGPU whose own can not be used, from its
 // directory. What is there is kept beside the new one.
-func (d *Daemon) rebuild(name string, why error) stored {
-	dir := strings.TrimSuffix(name, ".json")
+func (d *Daemon) rebuild(dir string, why error) record {
 	id, _, _ := strings.Cut(dir, "-")
-	d.log.WithField("vgpu", id).WithField("record", name).WithError(why).
+	d.log.WithField("vgpu", id).WithField("record", dir).WithError(why).
 		Error("a record can not be used; nothing is granted until its processes had time to come back, and what its container asked for is unknown")
 	r := record{Version: recordVersion, ID: id, Dir: dir, Boot: d.loop.boot, Lost: true}
 	if info, err := os.Stat(filepath.Join(d.dirs, dir)); err == nil {
 		r.Created = info.ModTime().UTC()
 	}
-	if err := d.loop.store.keep(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-		d.log.WithError(err).Warn("what a record held is lost")
-	}
-	d.loop.store.save(name, &r, nil)
-	return stored{name: name, record: r}
+	d.loop.store.keep(dir)
+	d.loop.store.save(&r, nil)
+	return r
 }
 
 // restoreOne takes in the vGPU of one record. Whatever goes wrong, what its
 // processes hold is respected.
-func (d *Daemon) restoreOne(s stored, used map[string]bool) {
+func (d *Daemon) restoreOne(s record, used map[string]bool) {
 	l := d.loop
 	log := d.log.WithField("vgpu", s.ID)
 	dir := filepath.Join(d.dirs, s.Dir)
-	v := &vgpu{key: arbiter.ID(s.Dir), name: s.name, rec: s.record, listen: -1}
+	v := &vgpu{key: arbiter.ID(s.Dir), rec: s, listen: -1}
 	v.lost = s.Lost && s.Boot == l.boot
 	v.rec.GPUs, v.rec.Pages, v.rec.Frozen = nil, nil, nil
 	if len(s.Frozen) > 0 && s.Boot == l.boot {
@@ -195,7 +189,7 @@ func (d *Daemon) restoreOne(s stored, used map[string]bool) {
 	_, err := os.Stat(dir)
 	v.leaving = l.current[s.ID] != nil || errors.Is(err, os.ErrNotExist)
 	if v.leaving && !v.missing() {
-		l.store.remove(s.name, nil)
+		l.store.remove(s.Dir, nil)
 		return
 	}
 	v.req, err = request.Parse(s.Annotations, "", 0)
@@ -205,6 +199,10 @@ func (d *Daemon) restoreOne(s stored, used map[string]bool) {
 	if err != nil || s.Container == "" {
 		v.req = request.Request{Count: described(dir)}
 	}
+	if err := l.accounts.reserve(); err != nil {
+		log.WithError(err).Error("a vGPU's account will not outlive this vgpud")
+	}
+	l.accounts.account(v, l.now())
 	l.add(v)
 	if v.leaving {
 		return
@@ -398,6 +396,7 @@ func (d *Daemon) close() {
 			}
 		}
 		l.store.close()
+		l.accounts.close()
 		l.poller.close()
 	}
 	if d.listen != nil {

@@ -23,6 +23,8 @@
 //	lock        one vgpud at a time
 //	vgpud.sock  the control API
 //	c/<dir>/    one directory per vGPU, mounted into its container
-//	v/<dir>.json one record per vGPU, with its live pages (rule R7)
-//	v/<dir>.json.kept a record that this vgpud could not use, such as a newer one's
+//	store.db    bbolt: one record per vGPU, with its live pages (rule R7), and
+//	            what the operator set; records that this vgpud could not use
+//	accounts    what each vGPU and GPU used so far, and the turns under way
+//	*.kept      one of the two that this vgpud could not use, such as a newer one's
 package node

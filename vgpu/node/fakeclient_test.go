@@ -170,6 +170,13 @@ func (f *fake) do(cmd, arg string) error {
 		f.page.CompletedNS().Store(1 << 63)
 		f.page.IdleNS().Store(1<<64 - 1)
 		f.say("lie: ok")
+	case "gap": // NS of idle time come to an end
+		ns, err := strconv.ParseUint(arg, 10, 64)
+		if err != nil {
+			return err
+		}
+		f.page.IdleNS().Add(ns)
+		f.say("gap: ok")
 	case "burst": // TENANT N WITNESS: N times work and a pause
 		p := strings.Fields(arg)
 		tenant, _ := strconv.ParseUint(p[0], 10, 32)

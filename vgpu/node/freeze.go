@@ -27,7 +27,7 @@ const lookKilled = 100 * time.Millisecond
 func (l *loop) overran(v *vgpu) {
 	l.once(v, logrus.WarnLevel, "the turn did not drain in time; others are granted", logrus.Fields{"policy": l.overrun.String()})
 	// The turn is accounted; what comes now is beside those of others.
-	v.turn = turn{granted: l.now(), wanted: v.turn.wanted}
+	v.turn = turn{granted: l.now(), late: true, wanted: v.turn.wanted}
 	v.startTurn()
 	switch l.overrun {
 	case arbiter.Freeze:

@@ -176,9 +176,9 @@ func (d *Daemon) setCordon(uuid, reason string) (*v1.GPU, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.kept.Cordons[uuid] != reason {
-		next := d.kept
-		next.Cordons = with(d.kept.Cordons, uuid, reason)
+	if d.set.Cordons[uuid] != reason {
+		next := d.set
+		next.Cordons = with(d.set.Cordons, uuid, reason)
 		if err := d.keep(next); err != nil {
 			return nil, err
 		}

@@ -278,7 +278,7 @@ func TestWhatTheOperatorSetAndCanNotBeReadIsKeptBeside(t *testing.T) {
 	for _, content := range []string{"", "{", `{"version":2,"cordons":{}}`} {
 		n := newNode(t, settings{})
 		n.cordon(0, "")
-		if err := saveNode(n.daemon.nodeStore, keptKey, []byte(content)); err != nil {
+		if err := saveNode(n.daemon.nodeStore, operatorKey, []byte(content)); err != nil {
 			t.Fatal(err)
 		}
 		n.stop()
@@ -286,7 +286,7 @@ func TestWhatTheOperatorSetAndCanNotBeReadIsKeptBeside(t *testing.T) {
 		if n.gpu(0).GetState() != "FREE" {
 			t.Errorf("%q: %v", content, n.gpu(0))
 		}
-		if was, err := n.daemon.nodeStore.loadNode(keptKey + keptSuffix); err != nil || string(was) != content {
+		if was, err := n.daemon.nodeStore.loadNode(operatorKey + keptSuffix); err != nil || string(was) != content {
 			t.Errorf("%q: %q %v", content, was, err)
 		}
 		n.cordon(0, "again")

@@ -139,6 +139,7 @@ type node struct {
 	conn     *ttrpc.Client
 	stop     func() // clean
 	kill     func() // -9; only of a process
+	pid      int    // of that process
 	created  map[string]string
 	quiet    bool
 	log      io.Writer // instead of the test's
@@ -234,6 +235,7 @@ func (n *node) startProcess() {
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
+	n.pid = cmd.Process.Pid
 	n.kill = func() {
 		n.conn.Close()
 		_ = cmd.Process.Kill()

@@ -122,7 +122,7 @@ func TestAGPULostBeforeTheAnswerIsNotAnswered(t *testing.T) {
 	d := idle(t, 2)
 	l := d.loop
 	v := &vgpu{
-		key: "v", name: "0123456789abcdef-0123456789abcdef.json", listen: -1, adopted: true, req: request.Request{Count: 1},
+		key: "v", listen: -1, adopted: true, req: request.Request{Count: 1},
 		rec: record{Version: recordVersion, ID: "0123456789abcdef", Dir: "0123456789abcdef-0123456789abcdef", Container: "v"},
 	}
 	answer := make(chan []arbiter.UUID, 1)

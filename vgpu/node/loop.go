@@ -15,16 +15,17 @@ import (
 // loop is everything that its one goroutine owns. All methods are for that
 // goroutine; others go through poller.post.
 type loop struct {
-	log     *logrus.Entry
-	clock   clock
-	poller  *poller
-	store   *store
-	boot    string
-	quantum time.Duration // of a vGPU that asked for none
-	drain   time.Duration // drain deadline
-	absence time.Duration // after which clients go on without vgpud; 0: never
-	overrun arbiter.OverrunPolicy
-	freezer freezer
+	log      *logrus.Entry
+	clock    clock
+	poller   *poller
+	store    *store
+	accounts *accounts
+	boot     string
+	quantum  time.Duration // of a vGPU that asked for none
+	drain    time.Duration // drain deadline
+	absence  time.Duration // after which clients go on without vgpud; 0: never
+	overrun  arbiter.OverrunPolicy
+	freezer  freezer
 
 	inventory gpu.Inventory
 	memory    memoryLook
@@ -35,6 +36,7 @@ type loop struct {
 
 	vgpus   map[arbiter.ID]*vgpu // all, also those being removed
 	current map[string]*vgpu     // by vGPU id: those that are not
+	leaving map[arbiter.ID]*vgpu // until the engine has taken in that they are gone
 	gpus    map[arbiter.UUID]*gpuState
 	order   []*gpuState
 	pages   map[uint64]*client // by the inode of the page
@@ -67,6 +69,8 @@ type gpuState struct {
 	causes     gpuCauses
 	policy     arbiter.Policy // its own; zero: the node's
 	memoryFree *uint64        // bytes, as the driver says; nil: not known
+	account    *slot          // see keepTurn
+	before     arbiter.Usage  // what an earlier vgpud left there
 }
 
 func (l *loop) now() time.Duration { return l.clock.now() }
@@ -82,6 +86,10 @@ func (l *loop) event(ev arbiter.Event) {
 	for i := 0; i < len(l.inbox); i++ {
 		now := l.now()
 		l.act(l.engine.Step(now, l.inbox[i]), now)
+		if id := l.inbox[i].VGPU; l.inbox[i].Kind == arbiter.Removed && l.leaving[id] != nil {
+			l.departed(l.leaving[id])
+			delete(l.leaving, id)
+		}
 	}
 	l.inbox = l.inbox[:0]
 	l.stepping = false

@@ -3,12 +3,14 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
@@ -17,15 +19,41 @@ import (
 // Whatever happened to the record of a container that computes, nobody computes
 // beside it after a restart, and it keeps its directory.
 func TestALostRecordDoesNotGiveTwoHolders(t *testing.T) {
-	for what, spoil := range map[string]func(path string) error{
-		"it is cut off": func(path string) error { return os.Truncate(path, 20) },
-		"it is empty":   func(path string) error { return os.Truncate(path, 0) },
-		"it can not be read": func(path string) error {
-			return errors.Join(os.Remove(path), os.Symlink(filepath.Base(path), path))
+	of := func(change func(k key, b *bolt.Bucket, old []byte) error) func(*node, string) {
+		return func(n *node, name string) {
+			n.editStore(func(tx *bolt.Tx) error {
+				b := tx.Bucket([]byte(recordBucket))
+				return change(key{recordBucket, name}, b, bytes.Clone(b.Get([]byte(name))))
+			})
+		}
+	}
+	file := func(change func(path string) error) func(*node, string) {
+		return func(n *node, _ string) {
+			if err := change(filepath.Join(n.state, storeFile)); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+	}
+	for what, spoil := range map[string]func(n *node, name string){
+		"it is cut off": of(func(k key, b *bolt.Bucket, old []byte) error { return b.Put([]byte(k.name), old[:20]) }),
+		"it is empty":   of(func(k key, b *bolt.Bucket, _ []byte) error { return b.Put([]byte(k.name), nil) }),
+		"one bit of it is another": of(func(k key, b *bolt.Bucket, old []byte) error {
+			old[len(old)/2] ^= 1
+			return b.Put([]byte(k.name), old)
+		}),
+		"it is about another": of(func(k key, b *bolt.Bucket, _ []byte) error {
+			return b.Put([]byte(k.name), seal(k, []byte(`{"version":1,"id":"0123456789abcdef","dir":"0123456789abcdef-0123456789abcdef"}`)))
+		}),
+		"the store is cut off": file(func(path string) error { return os.Truncate(path, 9000) }),
+		"the store is empty":   file(func(path string) error { return os.Truncate(path, 0) }),
+		"the store is gone":    file(os.Remove),
+		"the store is of a newer vgpud": func(n *node, _ string) {
+			n.editStore(func(tx *bolt.Tx) error {
+				k := key{nodeBucket, schemaKey}
+				return tx.Bucket([]byte(nodeBucket)).Put([]byte(schemaKey), seal(k, []byte("2")))
+			})
 		},
-		"it is about another": func(path string) error {
-			return os.WriteFile(path, []byte(`{"version":1,"id":"0123456789abcdef","dir":"0123456789abcdef-0123456789abcdef"}`), 0o600)
-		},
+		"the store is no database": file(func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("text "), 9999), 0o600) }),
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel() // waits for the reconnection deadline
@@ -37,12 +65,14 @@ func TestALostRecordDoesNotGiveTwoHolders(t *testing.T) {
 			b.tell("work")
 			n.untilState("b", "PENDING")
 			n.kill()
-			if err := spoil(filepath.Join(n.state, "v", filepath.Base(dir)+".json")); err != nil {
-				t.Fatal(err)
-			}
+			spoil(n, filepath.Base(dir))
 			n.startProcess()
 			if g := n.gpu(0); g.GetState() != "CORDONED" {
 				t.Errorf("the GPU is %s", g.GetState())
+			}
+			_, err := os.Lstat(filepath.Join(n.state, storeFile+keptSuffix))
+			if all := strings.HasPrefix(what, "the store") && what != "the store is gone"; (err == nil) != all {
+				t.Errorf("the store is kept beside: %v", err)
 			}
 			a.expect("reconnected")
 			b.expect("reconnected")
@@ -64,7 +94,7 @@ func TestALostRecordDoesNotGiveTwoHolders(t *testing.T) {
 			a.expect("reconnected")
 			b.expect("reconnected")
 			b.tell("work")
-			n.untilState("b", "PENDING")
+			n.until("b waits", func() bool { return n.gpu(0).GetPending() == 1 })
 			if b.passed() {
 				t.Fatal("b passed beside a")
 			}
@@ -84,45 +114,17 @@ func TestALostRecordWithoutADirectoryHoldsUpTheOthersForAWhileOnly(t *testing.T)
 	dir := n.create("a")
 	n.create("b")
 	n.kill()
-	record := filepath.Join(n.state, "v", filepath.Base(dir)+".json")
-	if err := errors.Join(os.RemoveAll(dir), os.Truncate(record, 10)); err != nil {
+	name := filepath.Base(dir)
+	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
+	n.editStore(func(tx *bolt.Tx) error { return tx.Bucket([]byte(recordBucket)).Put([]byte(name), []byte("x")) })
 	n.startProcess()
 	if g := n.gpu(0); g.GetState() != "CORDONED" {
 		t.Errorf("the GPU is %s", g.GetState())
 	}
 	n.client("b").ask("work", "work: passed")
-	n.until("the record is removed", func() bool {
-		_, err := os.Lstat(record)
-		return errors.Is(err, os.ErrNotExist)
-	})
-}
-
-func TestAStoreThatCanNotBeReadCostsNoDirectory(t *testing.T) {
-	state := filepath.Join(t.TempDir(), "vgpu")
-	cfg := settings{}.config(state)
-	if err := cfg.Check(); err != nil {
-		t.Fatal(err)
-	}
-	d, err := newDaemon(cfg, gputest.New(1), discard())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.close()
-	id := strings.Repeat("0", 16)
-	dir, err := makeDir(d.dirs, id, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.loop.store.dir = filepath.Join(state, "nowhere")
-	d.restore()
-	if _, err := os.Stat(filepath.Join(d.dirs, dir, "vgpu.json")); err != nil {
-		t.Errorf("a directory was removed: %v", err)
-	}
-	if d.loop.current[id] == nil || d.loop.order[0].causes[causeRecovering] == "" {
-		t.Error("a vGPU of which nothing is known is not waited for")
-	}
+	n.until("the record is removed", func() bool { return n.stored(recordBucket)[name] == nil })
 }
 
 // Only a process that is dead for certain is not waited for.

@@ -24,7 +24,7 @@ func (d *Daemon) SetPolicy(_ context.Context, r *v1.SetPolicyRequest) (*v1.SetPo
 	}
 	var now *v1.Policy
 	if err == nil {
-		now, err = d.choosePolicy(arbiter.UUID(r.GetGpu()), keptPolicy{Name: r.GetPolicy(), Slots: int(r.GetSlots())})
+		now, err = d.choosePolicy(arbiter.UUID(r.GetGpu()), chosenPolicy{Name: r.GetPolicy(), Slots: int(r.GetSlots())})
 	}
 	if err != nil {
 		d.log.WithField("gpu", r.GetGpu()).WithError(err).Warn("the policy was not changed")
@@ -52,7 +52,7 @@ func checkPolicy(r *v1.SetPolicyRequest) error {
 }
 
 // choosePolicy puts kp into force once that stands in the store.
-func (d *Daemon) choosePolicy(gpu arbiter.UUID, kp keptPolicy) (*v1.Policy, error) {
+func (d *Daemon) choosePolicy(gpu arbiter.UUID, kp chosenPolicy) (*v1.Policy, error) {
 	p, err := d.policy(gpu, kp)
 	if err != nil {
 		return nil, err
@@ -66,11 +66,11 @@ func (d *Daemon) choosePolicy(gpu arbiter.UUID, kp keptPolicy) (*v1.Policy, erro
 	if refused != nil {
 		return nil, refused
 	}
-	before, next := d.kept, d.kept
+	before, next := d.set, d.set
 	if gpu == "" {
 		next.Policy = &kp
 	} else {
-		next.Policies = with(d.kept.Policies, string(gpu), kp)
+		next.Policies = with(d.set.Policies, string(gpu), kp)
 	}
 	if err := d.keep(next); err != nil {
 		return nil, err

@@ -116,9 +116,9 @@ func TestAnUnknownPolicyIsNotRestored(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	data, err := n.daemon.nodeStore.loadNode(keptKey)
+	data, err := n.daemon.nodeStore.loadNode(operatorKey)
 	if err == nil {
-		err = saveNode(n.daemon.nodeStore, keptKey, []byte(strings.ReplaceAll(string(data), "hybrid", "later")))
+		err = saveNode(n.daemon.nodeStore, operatorKey, []byte(strings.ReplaceAll(string(data), "hybrid", "later")))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -194,10 +195,15 @@ func (l *loop) adopt(v *vgpu) {
 	if v.leaving {
 		defer l.poller.post(func() { l.remove(v) })
 	}
-	switch {
-	case len(v.clients)+len(v.expected) == 0 && v.req.Bind == request.BindLate:
+	if len(v.expected) == 0 {
+		v.regain()
+	}
+	switch was := v.turn; {
+	case len(v.clients)+len(v.expected) == 0 && v.req.Bind == request.BindLate && (was.granted == 0 || len(v.bound) == 0):
 		v.bound = nil // nothing of it uses a GPU
+		v.turn = turn{}
 	case len(v.bound) == 0:
+		v.turn = turn{}
 		for _, c := range v.clients {
 			revokeWord(c.page) // it can not hold what it is not bound to
 		}
@@ -206,18 +212,30 @@ func (l *loop) adopt(v *vgpu) {
 			Kind: arbiter.Adopted, VGPU: v.key, GPUs: v.bound,
 			Holding: !v.allClosed(), Draining: v.anyDraining(), Waiting: v.anyWaiting(),
 		}
+		if was.granted != 0 && !ev.Holding {
+			// Its turn ended while vgpud was away: it drained, or all are dead.
+			ev.Holding, ev.Draining = true, len(v.clients) > 0
+			if !ev.Draining {
+				l.credit(v)
+			}
+		}
 		if ev.Holding {
 			v.phase = holding
-			v.turn = turn{granted: l.now()}
+			v.turn.granted, v.turn.pending = cmp.Or(was.granted, l.now()), 0
+			ev.Since, ev.Waited = was.granted, was.waited
 			for _, c := range v.clients {
 				c.page.Wanted().Store(0) // set anew if the engine says so
 			}
 		} else if ev.Waiting {
-			v.turn.pending = l.now()
+			ev.Since = was.pending
+			v.turn.pending = cmp.Or(was.pending, l.now())
+		} else {
+			v.turn.pending = 0
 		}
 		l.log.WithFields(v.fields()).WithField("holding", ev.Holding).Info("vGPU found again")
 		l.event(ev)
 	}
+	l.keepAccount(v)
 	// A grant whose wake-up the old vgpud did not live to make.
 	for _, c := range v.clients {
 		c.page.Wake()
@@ -231,6 +249,9 @@ func (l *loop) adopt(v *vgpu) {
 
 func (l *loop) gpuUp(uuid arbiter.UUID) {
 	if g := l.gpus[uuid]; g != nil {
-		l.event(arbiter.Event{Kind: arbiter.GPUUp, GPU: uuid, Model: g.Model, MemoryBytes: g.MemoryBytes})
+		if g.account == nil {
+			g.account, g.before = l.accounts.takeGPU(uuid)
+		}
+		l.event(arbiter.Event{Kind: arbiter.GPUUp, GPU: uuid, Model: g.Model, MemoryBytes: g.MemoryBytes, Usage: g.before})
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
@@ -236,14 +238,19 @@ func TestARecordOfANewerVgpudIsKept(t *testing.T) {
 	n := newNode(t, settings{drain: reconnect})
 	dir := n.create("a")
 	n.stop()
-	path := filepath.Join(n.state, "v", filepath.Base(dir)+".json")
-	newer := edit(t, path, func(r map[string]any) { r["version"] = recordVersion + 1 })
+	name := filepath.Base(dir)
+	var newer string
+	n.editStore(func(tx *bolt.Tx) error {
+		newer = edit(t, tx, name, func(r map[string]any) { r["version"] = recordVersion + 1 })
+		return nil
+	})
 	n.start()
 	if n.vgpu("a") != nil {
 		t.Error("a record of another version was used")
 	}
-	if left, err := os.ReadFile(path + ".kept"); err != nil || string(left) != newer {
-		t.Errorf("the record was touched: %v", err)
+	n.until("the record is kept", func() bool { return n.stored(keptBucket)[name] != nil })
+	if left := string(n.stored(keptBucket)[name]); left != newer {
+		t.Errorf("the record was touched: %q, not %q", left, newer)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "vgpu.json")); err != nil {
 		t.Errorf("its directory was touched: %v", err)
@@ -251,19 +258,21 @@ func TestARecordOfANewerVgpudIsKept(t *testing.T) {
 	n.create("b") // and the rest goes on
 	// Its container can be removed as any other.
 	n.delete("a")
-	for _, gone := range []string{dir, path, path + ".kept"} {
-		n.until(gone+" is removed", func() bool {
-			_, err := os.Lstat(gone)
-			return errors.Is(err, os.ErrNotExist)
-		})
-	}
+	n.until("its directory is removed", func() bool {
+		_, err := os.Lstat(dir)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	n.until("its records are removed", func() bool {
+		return n.stored(recordBucket)[name] == nil && n.stored(keptBucket)[name] == nil
+	})
 }
 
-// edit changes a record.
-func edit(t *testing.T, path string, change func(map[string]any)) string {
+// edit changes a record and returns what it is in the store then.
+func edit(t *testing.T, tx *bolt.Tx, name string, change func(map[string]any)) string {
 	t.Helper()
+	k := key{recordBucket, name}
 	var r map[string]any
-	data, err := os.ReadFile(path)
+	data, err := unseal(k, tx.Bucket([]byte(recordBucket)).Get([]byte(name)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,10 +283,11 @@ func edit(t *testing.T, path string, change func(map[string]any)) string {
 	if data, err = json.Marshal(r); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	sealed := seal(k, data)
+	if err := tx.Bucket([]byte(recordBucket)).Put([]byte(name), sealed); err != nil {
 		t.Fatal(err)
 	}
-	return string(data)
+	return string(sealed)
 }
 
 func TestAVGPUWhoseBundleIsGoneIsCollected(t *testing.T) {
@@ -387,12 +397,9 @@ func TestAPageIsRecordedBeforeItIsHandedOut(t *testing.T) {
 	dir := n.create("a")
 	a := n.process("a")
 	a.ask("start "+dir, "start: ")
-	data, err := os.ReadFile(filepath.Join(n.state, "v", filepath.Base(dir)+".json"))
+	name := filepath.Base(dir)
+	r, err := readRecord(key{recordBucket, name}, n.stored(recordBucket)[name])
 	if err != nil {
-		t.Fatal(err)
-	}
-	var r record
-	if err := json.Unmarshal(data, &r); err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Pages) != 1 || r.Pages[0].PID != a.cmd.Process.Pid || r.Pages[0].Start == 0 || r.Pages[0].Inode == 0 {

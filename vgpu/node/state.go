@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"syscall"
 
@@ -20,7 +21,12 @@ type State struct {
 	lock *os.File
 }
 
-const lockFile = "lock"
+// What is in it beside c/, the directories of the vGPUs, and the control socket.
+const (
+	lockFile     = "lock"
+	storeFile    = "store.db"
+	accountsFile = "accounts"
+)
 
 // OpenState takes a state directory, before anything else is done in it. It is
 // made if it is not there. One that is there must be empty or an earlier
@@ -73,6 +79,34 @@ func OpenState(dir string, made ...string) (_ *State, retErr error) {
 func (s *State) Close() error {
 	err := unix.Flock(int(s.lock.Fd()), unix.LOCK_UN)
 	return errors.Join(err, s.lock.Close())
+}
+
+// oldRecord is the name of a record, and of a leftover, of a vgpud from before
+// there was a store.
+var oldRecord = regexp.MustCompile(`^(\.[0-9a-f]{16}-[0-9a-f]{16}\.json[0-9]+|[0-9a-f]{16}-[0-9a-f]{16}\.json(\.kept)?)$`)
+
+// removeOldRecords removes what is left of one; other files stay.
+func removeOldRecords(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("failed to look for old records: %w", err)
+	}
+	left := false
+	for _, e := range entries {
+		if !oldRecord.MatchString(e.Name()) {
+			left = true
+		} else if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+			return fmt.Errorf("failed to remove an old record: %w", err)
+		}
+	}
+	if left {
+		return nil
+	}
+	return os.Remove(dir)
 }
 
 // privateDir makes a directory, or makes sure that one that is there is ours

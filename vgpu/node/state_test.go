@@ -35,9 +35,12 @@ func TestAStateDirectoryIsNotTakenOver(t *testing.T) {
 		"c/ that others write to": {func(dir string) error {
 			return errors.Join(os.Mkdir(dir, 0o700), write(dir+"/lock"), os.Mkdir(dir+"/c", 0o700), os.Chmod(dir+"/c", 0o777))
 		}, "chmod go-w"},
-		"v/ that is somewhere else": {func(dir string) error {
+		"a store that is somewhere else": {func(dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), write(dir+"/lock"), os.Symlink("/etc/hostname", dir+"/store.db"))
+		}, "not a regular file"},
+		"old records that are somewhere else": {func(dir string) error {
 			return errors.Join(os.Mkdir(dir, 0o700), write(dir+"/lock"), os.Symlink("/", dir+"/v"))
-		}, "not a directory"},
+		}, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "state")
@@ -103,8 +106,11 @@ func TestFilesOfOthersAreNotSwept(t *testing.T) {
 	n := newNode(t, settings{})
 	n.stop()
 	id := strings.Repeat("0", 16)
-	ours := []string{"c/" + id + "-" + id, "v/." + id + "-" + id + ".json123"}
+	ours := []string{"c/" + id + "-" + id, "store.db.new", "accounts.new", "v/" + id + "-" + id + ".json", "v/." + id + "-" + id + ".json123"}
 	foreign := []string{"x", "c/notes", "c/" + id, "v/notes", "v/notes.json", "v/.vimrc"}
+	if err := os.Mkdir(filepath.Join(n.state, "v"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range append(ours, foreign...) {
 		if err := os.WriteFile(filepath.Join(n.state, name), []byte("{"), 0o600); err != nil {
 			t.Fatal(err)

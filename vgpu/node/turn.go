@@ -14,6 +14,8 @@ import (
 // turn is the turn of a vGPU that holds.
 type turn struct {
 	granted time.Duration
+	late    bool          // it overran, when it says that it was granted
+	waited  time.Duration // before it
 	pending time.Duration // when the vGPU was told to the engine as pending; 0: it is not
 	taking  bool          // somebody waits: take the words as soon as all are idle
 	wanted  bool          // likewise, also after a revoke
@@ -30,6 +32,7 @@ func (l *loop) settle(v *vgpu) {
 		if v.adopted && !v.removed && v.anyWaiting() {
 			if v.turn.pending == 0 {
 				v.turn.pending = l.now()
+				l.keepAccount(v)
 			}
 			l.event(arbiter.Event{Kind: arbiter.Pending, VGPU: v.key})
 		}
@@ -79,8 +82,13 @@ func (l *loop) grant(v *vgpu, contended bool, now time.Duration) {
 			g.released = 0
 		}
 		v.phase = holding
+		before := v.turn.pending
 		v.turn = turn{granted: now}
+		if before != 0 {
+			v.turn.waited = now - before
+		}
 		v.startTurn()
+		l.keepAccount(v)
 	}
 	var wanted uint32
 	if contended || v.turn.taking {
@@ -129,7 +137,7 @@ func (l *loop) deadline(v *vgpu) {
 	ev := arbiter.Event{Kind: arbiter.Deadline, VGPU: v.key}
 	if v.phase == draining {
 		ev.Waiting, ev.Progress = v.anyWaiting(), v.progressed()
-		_, ev.Idle = v.work(l.now())
+		_, ev.Idle = v.work(l.now(), false)
 	}
 	l.event(ev)
 }
@@ -194,7 +202,7 @@ func (l *loop) take(v *vgpu) {
 	}
 	if v.turn.linger > 0 {
 		now := l.now()
-		if last, _ := v.work(now); last > v.turn.granted && last+v.turn.linger > now {
+		if last, _ := v.work(now, false); last > v.turn.granted && last+v.turn.linger > now {
 			l.arm(&v.linger, last+v.turn.linger)
 			return
 		}
@@ -240,7 +248,7 @@ func (l *loop) closeWords(v *vgpu) {
 func (l *loop) complete(v *vgpu, kind arbiter.Kind) {
 	now := l.now()
 	ev := arbiter.Event{Kind: kind, VGPU: v.key}
-	ev.LastWork, ev.Idle = v.work(now)
+	ev.LastWork, ev.Idle = v.work(now, false)
 	ev.Lingered, ev.Gaps = v.lingered(now, ev.LastWork), v.gapsInTurn()
 	v.phase = free
 	l.arm(&v.linger, 0)
@@ -272,9 +280,9 @@ func (w work) and(o work) work {
 	return work{true, max(w.last, o.last), min(w.idle, o.idle)}
 }
 
-// work is what c did in the turn of its vGPU. dead says that c died just now:
-// what it had in flight was torn down with it, and ended then.
-func (c *client) work(now time.Duration, dead bool) work {
+// work is what c did in the turn of its vGPU. What it has in flight counts until
+// now if busy is set, as it does if c died just now: it was torn down with it.
+func (c *client) work(now time.Duration, busy bool) work {
 	granted := c.v.turn.granted
 	w := work{
 		last: time.Duration(min(c.page.CompletedNS().Load(), uint64(now))),
@@ -284,7 +292,7 @@ func (c *client) work(now time.Duration, dead bool) work {
 	switch state(c.page) {
 	case wire.Closed, wire.Idle:
 	default:
-		if dead {
+		if busy {
 			w.any, w.last = true, now
 		}
 	}
@@ -292,11 +300,11 @@ func (c *client) work(now time.Duration, dead bool) work {
 	return w
 }
 
-// work is what all clients of v did in its turn.
-func (v *vgpu) work(now time.Duration) (last, idle time.Duration) {
+// work is what all clients of v did in its turn; busy as for one client.
+func (v *vgpu) work(now time.Duration, busy bool) (last, idle time.Duration) {
 	all := v.turn.done
 	for _, c := range v.clients {
-		all = all.and(c.work(now, false))
+		all = all.and(c.work(now, busy))
 	}
 	if !all.any {
 		return v.turn.granted, 0
@@ -354,6 +362,7 @@ func (v *vgpu) idle() bool {
 
 // account takes in the end of a turn.
 func (l *loop) account(v *vgpu, t *arbiter.Turn) {
+	l.keepTurn(v)
 	if t.Late {
 		return // its GPUs were given away long ago
 	}
@@ -380,7 +389,10 @@ func (l *loop) unused(v *vgpu) {
 	if len(v.clients) > 0 || len(v.expected) > 0 || v.phase != free || v.removed {
 		return
 	}
-	v.turn.pending = 0
+	if v.turn.pending != 0 {
+		v.turn.pending = 0
+		l.keepAccount(v)
+	}
 	l.event(arbiter.Event{Kind: arbiter.Unused, VGPU: v.key})
 	if s, ok := l.engine.VGPU(v.key); ok && s.State == arbiter.Unbound {
 		if v.bound != nil {

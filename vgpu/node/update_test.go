@@ -3,7 +3,6 @@
 package node
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -30,7 +29,8 @@ func (n *node) update(name string, annotations ...string) (*v1.VGPU, error) {
 // record is what the store has of a container.
 func (n *node) record(name string) string {
 	n.t.Helper()
-	data, err := os.ReadFile(filepath.Join(n.state, "v", filepath.Base(n.created[name])+".json"))
+	dir := filepath.Base(n.created[name])
+	data, err := unseal(key{recordBucket, dir}, n.stored(recordBucket)[dir])
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -170,17 +170,12 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 func TestAnUpdateThatCanNotBeRecordedChangesNothing(t *testing.T) {
 	n := newNode(t, settings{})
 	n.create("a", "weight=7")
-	store := filepath.Join(n.state, "v")
-	if err := os.Rename(store, store+".away"); err != nil {
-		t.Fatal(err)
-	}
+	goOn := n.failingStore()
 	_, err := n.update("a", "weight=8")
 	if err == nil || n.vgpu("a").GetWeight() != 7 {
 		t.Errorf("%v %v", err, n.vgpu("a"))
 	}
-	if err := os.Rename(store+".away", store); err != nil {
-		t.Fatal(err)
-	}
+	goOn()
 	if v, err := n.update("a", "quantum=5ms"); err != nil || v.GetWeight() != 7 || strings.Contains(n.record("a"), `"8"`) {
 		t.Errorf("%v %v %s", v, err, n.record("a"))
 	}

@@ -26,10 +26,9 @@ const (
 type vgpu struct {
 	// key is unique for as long as vgpud runs: a container that is made anew
 	// under its old id is another vGPU, and the old one may still be draining.
-	key  arbiter.ID
-	name string // of its record
-	rec  record // but for GPUs and Pages, which are kept here
-	req  request.Request
+	key arbiter.ID
+	rec record // but for GPUs and Pages, which are kept here
+	req request.Request
 
 	listen      int
 	listenToken uint64
@@ -51,6 +50,10 @@ type vgpu struct {
 	cold      bool     // it overran, and stands still until its next turn
 	frozen    []string // cgroups that may be frozen
 	coldTimer timer
+
+	account *slot // its place in the accounts
+	before  kept  // what an earlier vgpud left there
+	shown   shown
 
 	submissions uint64          // of clients that are gone
 	rubbish     uint64          // connections closed because of what came over them
@@ -151,7 +154,7 @@ func (l *loop) add(v *vgpu) {
 		l.current[v.rec.ID] = v
 	}
 	l.vgpus[v.key] = v
-	l.event(arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req, Gang: v.gang()})
+	l.event(arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req, Gang: v.gang(), Usage: v.before.usage})
 }
 
 // gang is the name of the gang of v, unique on this machine: gangs of one name in
@@ -235,8 +238,9 @@ func (l *loop) finishRemoval(v *vgpu) {
 	}
 	delete(l.vgpus, v.key)
 	l.tell(eventRemoved, v, "")
+	l.leaving[v.key] = v
 	l.event(arbiter.Event{Kind: arbiter.Removed, VGPU: v.key})
-	l.store.remove(v.name, nil)
+	l.store.remove(v.rec.Dir, nil)
 	for _, g := range l.order {
 		if g.lastHolder == v {
 			g.lastHolder = nil

@@ -188,7 +188,9 @@ func TestAReaderGoesOnWhereItWas(t *testing.T) {
 		t.Fatalf("%v", first)
 	}
 	w.close()
-	w.ends()
+	if err := w.ends(); err == nil {
+		t.Error("the stream ended without a reason")
+	}
 	n.create("b")
 	list, err := n.control.List(t.Context(), &v1.ListRequest{})
 	if err != nil || list.GetSequence() != 2 || list.GetEpoch() != first.GetEpoch() || len(list.GetVgpus()) != 2 {

@@ -27,29 +27,29 @@ func saveNode(s nodeStore, name string, value []byte) error {
 	return <-done
 }
 
-// keptKey is under which kept stands in the store.
-const keptKey = "operator"
+// operatorKey is under which operatorSet stands in the store.
+const operatorKey = "operator"
 
-const keptVersion = 1
+const operatorVersion = 1
 
-// kept is what the operator set on the node, and a restarted vgpud must know. It
+// operatorSet is what the operator set on the node, and a restarted vgpud must know. It
 // may name GPUs that are not there at present. Maps in it are never changed in
 // place.
-type kept struct {
-	Version  int                   `json:"version"`
-	Cordons  map[string]string     `json:"cordons,omitempty"` // GPU -> reason
-	Policy   *keptPolicy           `json:"policy,omitempty"`  // of the node; nil: the configuration's
-	Policies map[string]keptPolicy `json:"policies,omitempty"`
+type operatorSet struct {
+	Version  int                     `json:"version"`
+	Cordons  map[string]string       `json:"cordons,omitempty"` // GPU -> reason
+	Policy   *chosenPolicy           `json:"policy,omitempty"`  // of the node; nil: the configuration's
+	Policies map[string]chosenPolicy `json:"policies,omitempty"`
 }
 
-type keptPolicy struct {
+type chosenPolicy struct {
 	Name  string `json:"name"`
 	Slots int    `json:"slots,omitempty"` // 0: the configuration's
 }
 
 // policy is the engine's form of k, for a GPU or for the node if none is named.
 // The zero policy takes a GPU back to the node's.
-func (d *Daemon) policy(gpu arbiter.UUID, k keptPolicy) (arbiter.Policy, error) {
+func (d *Daemon) policy(gpu arbiter.UUID, k chosenPolicy) (arbiter.Policy, error) {
 	preset, err := request.ParsePreset(k.Name)
 	if err != nil || gpu != "" && preset == request.Default {
 		return arbiter.Policy{}, err
@@ -58,22 +58,22 @@ func (d *Daemon) policy(gpu arbiter.UUID, k keptPolicy) (arbiter.Policy, error) 
 }
 
 // keep writes next, which is what is kept from then on. It has d.mu.
-func (d *Daemon) keep(next kept) error {
-	next.Version = keptVersion
+func (d *Daemon) keep(next operatorSet) error {
+	next.Version = operatorVersion
 	data, err := json.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("failed to encode what the operator set: %w", err)
 	}
-	if err := saveNode(d.nodeStore, keptKey, data); err != nil {
+	if err := saveNode(d.nodeStore, operatorKey, data); err != nil {
 		return fmt.Errorf("nothing was changed: failed to keep what the operator set: %w", err)
 	}
-	d.kept = next
+	d.set = next
 	return nil
 }
 
-// restoreKept puts what was kept into force, before anything is served.
-func (d *Daemon) restoreKept() {
-	data, err := d.nodeStore.loadNode(keptKey)
+// restoreSet puts what was kept into force, before anything is served.
+func (d *Daemon) restoreSet() {
+	data, err := d.nodeStore.loadNode(operatorKey)
 	if err != nil {
 		d.log.WithError(err).Error("what the operator set is not known: no GPU is cordoned by the operator, and the policies are the configuration's")
 		return
@@ -81,23 +81,23 @@ func (d *Daemon) restoreKept() {
 	if data == nil {
 		return
 	}
-	var k kept
-	if err = json.Unmarshal(data, &k); err == nil && k.Version != keptVersion {
-		err = fmt.Errorf("it has version %d, this vgpud knows %d", k.Version, keptVersion)
+	var k operatorSet
+	if err = json.Unmarshal(data, &k); err == nil && k.Version != operatorVersion {
+		err = fmt.Errorf("it has version %d, this vgpud knows %d", k.Version, operatorVersion)
 	}
 	if err != nil {
 		d.log.WithError(err).Error("what the operator set can not be used: no GPU is cordoned by the operator, and the policies are the configuration's")
-		if err := saveNode(d.nodeStore, keptKey+keptSuffix, data); err != nil {
+		if err := saveNode(d.nodeStore, operatorKey+keptSuffix, data); err != nil {
 			d.log.WithError(err).Warn("what the operator set is lost")
 		}
 		return
 	}
-	d.kept = k
+	d.set = k
 	l := d.loop
 	for _, uuid := range slices.Sorted(maps.Keys(k.Cordons)) {
 		l.setCause(arbiter.UUID(uuid), causeOperator, k.Cordons[uuid])
 	}
-	restore := func(gpu arbiter.UUID, kp keptPolicy) {
+	restore := func(gpu arbiter.UUID, kp chosenPolicy) {
 		p, err := d.policy(gpu, kp)
 		if err != nil {
 			d.log.WithField("gpu", gpu).WithError(err).Error("a policy that the operator set can not be used")
