@@ -90,6 +90,16 @@ simulated:
 workload:
 	@$(MAKE) -C integration/workload OUT=$(BUILD)/workload
 
+# SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
+.PHONY: soak soak-short
+soak: soak-build ## faults at random on real containers for 10 minutes (needs root; SOAK_SEED, SOAK_TIME: docs/soak.md)
+	@exec $(BUILD)/soak
+soak-short: soak-build ## a minute of it
+	@exec $(BUILD)/soak -short
+.PHONY: soak-build
+soak-build: setup-test build
+	@$(GOBUILD) -o $(BUILD)/soak ./integration/soak
+
 .PHONY: lint
 lint: setup-lint ## check format, vet, linters, scripts
 	$(say) "format"

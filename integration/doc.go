@@ -14,6 +14,8 @@
 //  2. No work passes a closed gate: TestTurns
 //  3. Work-conserving: TestSecondGPU
 //  4. Released on completion: TestReleasedOnCompletion
+//  6. Nothing dies because something else did: faults_test.go, and soak/, where
+//     faults meet
 //  7. Fail closed: TestWrongAnnotations, TestNoDaemon
 //  8. Pass-through: TestPassThrough
 //  10. Inert: TestInert

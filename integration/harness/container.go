@@ -73,22 +73,23 @@ type Container struct {
 	PID int // of its first process, on the host
 
 	daemon  *Containerd
-	log     string
 	pidfd   int
 	removed bool
 }
 
 // Launch starts a container and returns once its first process runs. If that
-// fails, the record that ctr leaves of it is removed.
+// fails, the record that ctr leaves of it is removed. Safe for concurrent use.
 func (c *Containerd) Launch(ctx context.Context, s Spec) (*Container, error) {
-	container := &Container{ID: s.ID, daemon: c, log: filepath.Join(c.Dir, s.ID+".log"), pidfd: -1}
+	container := &Container{ID: s.ID, daemon: c, pidfd: -1}
+	c.mu.Lock()
 	c.containers = append(c.containers, container)
+	c.mu.Unlock()
 	pidFile := filepath.Join(c.Dir, s.ID+".pid")
 	program := c.bin
 	if s.User != "" {
 		program = c.newest // ctr 1.6 can not choose a user; a newer one can, on every daemon
 	}
-	_, err := c.ctrOf(ctx, program, c.RunArgs(s, "--detach", "--log-uri", "file://"+container.log, "--pid-file", pidFile)...)
+	_, err := c.ctrOf(ctx, program, c.RunArgs(s, "--detach", "--log-uri", "file://"+c.outputPath(s.ID), "--pid-file", pidFile)...)
 	if err != nil {
 		// A context of its own: the one given may be what ended.
 		cleanup, cancel := context.WithTimeout(context.Background(), startLimit)
@@ -121,13 +122,19 @@ func (c *Containerd) Run(ctx context.Context, s Spec) (output string, status int
 }
 
 // Output is what the container has written so far to stdout and stderr.
-func (c *Container) Output() string {
-	b, err := os.ReadFile(c.log)
+func (c *Container) Output() string { return c.daemon.Output(c.ID) }
+
+// Output is what a container has written so far, also one that is gone, or that
+// Launch has not returned yet.
+func (c *Containerd) Output(id string) string {
+	b, err := os.ReadFile(c.outputPath(id))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err.Error()
 	}
 	return string(b)
 }
+
+func (c *Containerd) outputPath(id string) string { return filepath.Join(c.Dir, id+".log") }
 
 // Ended tells whether the first process has ended.
 func (c *Container) Ended() bool {
@@ -144,7 +151,7 @@ func (c *Container) Ended() bool {
 func (c *Container) Wait(ctx context.Context) (int, error) {
 	err := eventually(ctx, nil, func() error {
 		if !c.Ended() {
-			return fmt.Errorf("container %s still runs; its output: %s", c.ID, tail(c.log, 20))
+			return fmt.Errorf("container %s still runs; its output: %s", c.ID, tail(c.daemon.outputPath(c.ID), 20))
 		}
 		return nil
 	})
@@ -181,15 +188,19 @@ func (c *Container) Kill(ctx context.Context, s syscall.Signal) error {
 	return err
 }
 
-// ShimPID finds the container's shim by the command line that containerd gave it.
-func (c *Container) ShimPID() (int, error) {
+// ShimPID finds the container's shim.
+func (c *Container) ShimPID() (int, error) { return c.daemon.ShimPID(c.ID) }
+
+// ShimPID finds the shim of a container, also of one that Launch could not
+// start, by the command line that containerd gave it.
+func (c *Containerd) ShimPID(id string) (int, error) {
 	for _, p := range processes() {
-		if slices.Contains(p.args, c.daemon.Socket) && slices.Contains(p.args, c.daemon.Namespace) &&
-			slices.Contains(p.args, c.ID) && strings.Contains(p.args[0], "shim") {
+		if slices.Contains(p.args, c.Socket) && slices.Contains(p.args, c.Namespace) &&
+			slices.Contains(p.args, id) && strings.Contains(p.args[0], "shim") {
 			return p.pid, nil
 		}
 	}
-	return 0, fmt.Errorf("no shim of container %s found", c.ID)
+	return 0, fmt.Errorf("no shim of container %s found", id)
 }
 
 // Remove removes the container and its task, whatever their state. It succeeds

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -31,7 +33,8 @@ type Containerd struct {
 	newest     string // directory of the newest version's
 	env        []string
 	process    *Process
-	containers []*Container
+	mu         sync.Mutex   // of containers: several may be launched at once
+	containers []*Container // all that were ever launched
 }
 
 // ContainerdOptions are what differs between private daemons.
@@ -173,10 +176,16 @@ func (c *Containerd) shimSocket(id string) string {
 // RemoveAll removes every container that was started here.
 func (c *Containerd) RemoveAll(ctx context.Context) error {
 	var errs []error
-	for _, container := range c.containers {
+	for _, container := range c.launched() {
 		errs = append(errs, container.Remove(ctx))
 	}
 	return errors.Join(errs...)
+}
+
+func (c *Containerd) launched() []*Container {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.containers)
 }
 
 // close removes all containers, then stops the daemon.
@@ -188,7 +197,7 @@ func (c *Containerd) close(ctx context.Context) error {
 		errs = append(errs, c.RemoveAll(ctx))
 	}
 	errs = append(errs, c.process.Stop())
-	for _, container := range c.containers {
+	for _, container := range c.launched() {
 		// The stock manager leaves the socket of a shim that was killed.
 		_ = os.Remove(c.shimSocket(container.ID))
 	}

@@ -43,7 +43,7 @@ func (n *Node) leaks(ctx context.Context) []string {
 	for _, dir := range n.cgroups("*") {
 		left = append(left, "cgroup "+dir)
 	}
-	for _, c := range n.Containerd.containers {
+	for _, c := range n.Containerd.launched() {
 		if socket := n.Containerd.shimSocket(c.ID); exists(socket) {
 			left = append(left, "socket "+socket)
 		}

@@ -50,7 +50,7 @@ type Operation struct {
 
 // Log reads the log of the daemon's simulated GPUs, in the order of submission.
 func (d *Daemon) Log(ctx context.Context) ([]Operation, error) {
-	out, err := d.simgpu(ctx, "log", d.Machine)
+	out, err := d.LogText(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -124,6 +124,11 @@ func (d *Daemon) Overlap(ctx context.Context) (Overlap, error) {
 		return o, fmt.Errorf("failed to read what simgpu overlap says: %w: %s", err, out)
 	}
 	return o, nil
+}
+
+// LogText is the log as simgpu log prints it.
+func (d *Daemon) LogText(ctx context.Context) ([]byte, error) {
+	return d.simgpu(ctx, "log", d.Machine)
 }
 
 func (d *Daemon) simgpu(ctx context.Context, args ...string) ([]byte, error) {

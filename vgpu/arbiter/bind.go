@@ -306,8 +306,23 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 		}
 	}
 	e.touch(t)
+	if !free && !t.native { // from now on both are waited for
+		for _, g := range v.gpus {
+			g.beside++
+		}
+		t.beside = append(t.beside, v.gpus...)
+	}
 	// Not free: it was an overrun before the restart.
 	if ev.Draining || t.state == Draining || !free && !t.native {
 		e.revoke(now, t)
 	}
+}
+
+// besideNoMore: what t drains beside the holders of its GPUs is over, or late.
+func (e *Engine) besideNoMore(t *gang) {
+	for _, g := range t.beside {
+		g.beside--
+		e.touchGPU(g)
+	}
+	t.beside = nil
 }

@@ -82,6 +82,7 @@ type gpu struct {
 	policy Policy // zero: the node's
 
 	holder     *gang
+	beside     int           // gangs that drain beside it and are no overrun yet: see adopted
 	bound      int           // vGPUs that live here
 	ledger     uint64        // bytes that they reserved
 	guaranteed int64         // the minimum shares that they have, in ppm

@@ -20,7 +20,8 @@ type gang struct {
 	state   State
 	// late: its last turn was an overrun, and not all of it has drained. It holds
 	// nothing, but may wait.
-	late bool
+	late   bool
+	beside []*gpu // that it drains on beside their holders since a restart; an overrun when it is late
 
 	settings         // its members' strongest
 	minimum, maximum bucket

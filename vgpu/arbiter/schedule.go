@@ -25,7 +25,7 @@ func (e *Engine) schedule(now time.Duration) {
 		if g.waiting.natives > 0 {
 			e.grantNatives(now, g)
 		}
-		if g.holder == nil {
+		if g.holder == nil && g.beside == 0 {
 			if t := e.next(now, g); t != nil && t.free() {
 				e.grant(now, t)
 			}
@@ -49,7 +49,7 @@ func (e *Engine) grantNatives(now time.Duration, g *gpu) {
 // free says whether nobody holds a GPU of t.
 func (t *gang) free() bool {
 	for _, g := range t.gpus {
-		if g.holder != nil {
+		if g.holder != nil || g.beside > 0 {
 			return false
 		}
 	}

@@ -243,6 +243,7 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 		v.granted, v.waited = now, 0
 	}
 	t.late, t.state = true, Overrunning
+	e.besideNoMore(t)
 	for _, g := range t.gpus {
 		if g.holder == t {
 			g.holder = nil
@@ -283,6 +284,7 @@ func (e *Engine) turnEnded(now time.Duration, t *gang) {
 			g.holder = nil
 		}
 	}
+	e.besideNoMore(t)
 	queued := t.state == Waiting // late, and drained while it waited for its next turn
 	if queued {
 		e.dequeue(t)

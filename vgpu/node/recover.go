@@ -149,11 +149,11 @@ func (l *loop) recovered() {
 	if l.recovery == nil {
 		return
 	}
-	// Those that are not draining first: if two hold one GPU, one of them is
-	// left over from an overrun.
+	// Those that are not draining first, also those that are not back yet: if two
+	// hold one GPU, one of them is left over from an overrun.
 	for _, drains := range []bool{false, true} {
 		for _, v := range l.vgpus {
-			if !v.adopted && !v.missing() && v.anyDraining() == drains {
+			if !v.adopted && !v.missing() && v.anyDraining() == drains && !(drains && l.besideMissing(v)) {
 				l.adopt(v)
 			}
 		}
@@ -183,6 +183,21 @@ func (l *loop) recovered() {
 			l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
 		}
 	}
+}
+
+// besideMissing says whether a page is missing that may have work on a GPU of v.
+func (l *loop) besideMissing(v *vgpu) bool {
+	for _, other := range l.vgpus {
+		if other == v || !other.missing() {
+			continue
+		}
+		for _, uuid := range l.mayUse(other) {
+			if slices.Contains(l.mayUse(v), uuid) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (v *vgpu) anyDraining() bool {

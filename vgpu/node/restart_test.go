@@ -144,6 +144,39 @@ func TestARestartInADrainFinishesIt(t *testing.T) {
 	b.expect("work: passed")
 }
 
+// An overrun that is back before the holder beside it must not be taken for the
+// holder: it would give the GPU away while the other still computes.
+func TestAnOverrunThatIsBackFirstDoesNotHold(t *testing.T) {
+	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: 100 * time.Millisecond})
+	n.create("a")
+	n.create("b")
+	n.create("c")
+	a, b, c := n.client("a"), n.client("b"), n.client("c")
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed") // beside a
+	n.untilState("a", "OVERRUN")
+	n.untilState("b", "HOLDING")
+	n.kill()
+	n.settings = settings{gpus: 1} // no quantum and no drain ends by itself
+	b.signal(syscall.SIGSTOP)
+	c.tell("work")
+	n.startProcess()
+	a.expect("reconnected")
+	c.expect("reconnected")
+	b.signal(syscall.SIGCONT)
+	b.expect("reconnected")
+	n.untilState("c", "PENDING")
+	n.untilState("b", "HOLDING")
+	n.untilState("a", "DRAINING")
+	a.ask("silent", "silent: ok")
+	n.untilState("a", "IDLE")
+	if c.passed() {
+		t.Fatal("c passed beside b")
+	}
+	b.ask("done", "done: ")
+	c.expect("work: passed")
+}
+
 func TestARestartKeepsTheGPUOfEachContainer(t *testing.T) {
 	n := newProcessNode(t, settings{gpus: 2})
 	n.create("a")
