@@ -57,6 +57,7 @@ type settings struct {
 	quantum, drain time.Duration
 	stall          time.Duration
 	absence        time.Duration
+	quiet          bool
 	overrun        string
 	edit           func(*loop) // before anything is served
 }
@@ -178,7 +179,7 @@ func (n *node) start() {
 		log.SetOutput(n.log)
 	}
 	log.SetLevel(logrus.TraceLevel)
-	if n.quiet {
+	if n.quiet || n.settings.quiet {
 		log = discard().Logger
 	}
 	n.gpus = gputest.New(n.settings.gpus)

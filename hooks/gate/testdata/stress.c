@@ -10,10 +10,16 @@
  *
  * With -DABSENCE what it submits without a connection is nobody's violation, and
  * only counted: the policy is to compute while vgpud is away.
+ *
+ * With -DCROWD it is one of many that come and go: it does not look at the work
+ * of others, since who is killed leaves its numbers behind, and forks now and then:
+ * children that live on for a moment with what they inherited, or become another
+ * program.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,10 +92,29 @@ static void submit_one(void)
 		return;
 	}
 	__atomic_add_fetch(&witness->in_flight[tenant], 1, __ATOMIC_SEQ_CST);
+#ifndef CROWD
 	for (int other = 0; other < TENANTS; other++)
 		if (other != tenant && __atomic_load_n(&witness->in_flight[other], __ATOMIC_SEQ_CST))
 			__atomic_add_fetch(&violations, 1, __ATOMIC_SEQ_CST);
+#endif
 	__atomic_add_fetch(&flight[0], 1, __ATOMIC_SEQ_CST);
+}
+
+static void fork_now_and_then(unsigned *seed)
+{
+#ifdef CROWD
+	struct timespec moment = { .tv_nsec = rand_r(seed) % 20000000 };
+	bool exec = rand_r(seed) % 2;
+
+	if (rand_r(seed) % 16 || fork() != 0)
+		return;
+	nanosleep(&moment, NULL);
+	if (exec)
+		execl("/bin/true", "true", (char *)NULL);
+	_exit(0);
+#else
+	(void)seed;
+#endif
 }
 
 static void *submit(void *arg)
@@ -100,6 +125,7 @@ static void *submit(void *arg)
 		vgpu_gate_enter();
 		submit_one();
 		vgpu_gate_leave();
+		fork_now_and_then(&seed);
 		if (rand_r(&seed) % 4 == 0) { /* "synchronise" */
 			while (in_flight(NULL) && rand_r(&seed) % 64)
 				sched_yield();
@@ -124,6 +150,7 @@ int main(int argc, char **argv)
 
 	if (argc != 6)
 		return 2;
+	signal(SIGCHLD, SIG_IGN);
 #ifdef LARGE_TLS
 	large[0] = argv[0][0];
 #endif
