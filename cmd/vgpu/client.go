@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
@@ -125,6 +126,28 @@ func (a *app) follow(ctx context.Context, stderr io.Writer, what string, stream 
 		case <-time.After(redialInterval):
 		}
 	}
+}
+
+// untilClosed is done when ctx is, or when whoever reads w has ended: a pipe is
+// not written to before the next event.
+func untilClosed(ctx context.Context, w io.Writer) context.Context {
+	f, ok := w.(*os.File)
+	if !ok {
+		return ctx
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		// Without a wish, poll(2) returns for POLLERR and POLLHUP alone: the other
+		// end of the pipe, or the terminal, is closed.
+		fds := []unix.PollFd{{Fd: int32(f.Fd())}}
+		for {
+			if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
+				cancel()
+				return
+			}
+		}
+	}()
+	return ctx
 }
 
 // errDone ends follow without a failure.

@@ -51,7 +51,7 @@ func (a *app) eventsCommand() *cobra.Command {
 
 // events follows vgpud's events from one on, or from now on.
 func (a *app) events(ctx context.Context, w, stderr io.Writer, from *v1.WatchRequest, now, asJSON bool) error {
-	return a.follow(ctx, stderr, "follow the events", func(ctx context.Context, c v1.ControlClient, info *v1.InfoResponse) error {
+	return a.follow(untilClosed(ctx, w), stderr, "follow the events", func(ctx context.Context, c v1.ControlClient, info *v1.InfoResponse) error {
 		if now {
 			from.After, from.Epoch, now = info.GetSequence(), info.GetEpoch(), false
 		}

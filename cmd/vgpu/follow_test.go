@@ -224,6 +224,22 @@ func (closedPipe) Write([]byte) (int, error) {
 	return 0, &os.PathError{Op: "write", Path: "|1", Err: syscall.EPIPE}
 }
 
+func TestWhoReadsTheOutputMayEndWhileNothingHappens(t *testing.T) {
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	watched, code := make(chan *v1.WatchRequest, 1), make(chan int, 1)
+	address := serve(t, vgpud{watched: watched})
+	go func() { code <- run(t.Context(), []string{"events", "--address", address}, out, io.Discard) }()
+	receive(t, watched)
+	in.Close()
+	if got := receive(t, code); got != 0 {
+		t.Errorf("exit code %d", got)
+	}
+}
+
 // brokenDisk is an output that can not be written for another reason.
 type brokenDisk struct{}
 

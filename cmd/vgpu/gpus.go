@@ -124,7 +124,7 @@ func (a *app) showGPUs(w io.Writer, all []*v1.GPU) error {
 // watchGPUs shows each list that vgpud sends.
 func (a *app) watchGPUs(ctx context.Context, w, stderr io.Writer) error {
 	between := ""
-	return a.followGPUs(ctx, stderr, func(all []*v1.GPU) error {
+	return a.followGPUs(untilClosed(ctx, w), stderr, func(all []*v1.GPU) error {
 		if a.output == "json" {
 			return writeLine(w, gpusJSON(all))
 		}

@@ -12,7 +12,8 @@
 // socket is read one message a round. What a container could make it wait for is
 // done elsewhere: files that it passed are received and closed by the vGPU's
 // chores, its processes are looked at by a goroutine (see look), and the log is
-// written behind the back of whoever logs.
+// written behind the back of whoever logs. Readers of events take them from a
+// ring (events) when they get to it; one that is slower is told what it missed.
 //
 // What the loop may do to a grant word, and when, are the rules R1 to R7 of
 // docs/grant-word.md; the code that changes words is in words.go and turn.go

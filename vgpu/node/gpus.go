@@ -161,12 +161,14 @@ func (d *Daemon) cordon(uuid, reason string) (*v1.GPU, error) {
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	text := "cordoned by the operator"
+	text := byOperator
 	if reason != "" {
 		text += ": " + reason
 	}
 	return d.setCordon(uuid, text)
 }
+
+const byOperator = "cordoned by the operator"
 
 // setCordon sets the operator's cordon of a GPU, or lifts it, once that stands in
 // the store.
@@ -176,6 +178,9 @@ func (d *Daemon) setCordon(uuid, reason string) (*v1.GPU, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if had := d.set.Cordons[uuid]; had != "" && reason == byOperator {
+		reason = had // nobody gave another one
+	}
 	if d.set.Cordons[uuid] != reason {
 		next := d.set
 		next.Cordons = with(d.set.Cordons, uuid, reason)

@@ -122,11 +122,14 @@ func TestTheOperatorsCordonSurvivesARestart(t *testing.T) {
 	if g := n.gpu(1); g.GetState() != "CORDONED" || g.GetReason() != "cordoned by the operator: fan is loud" || n.gpu(0).GetState() != "FREE" {
 		t.Fatalf("%v", g)
 	}
-	if g := n.cordon(1, ""); g.GetCordon() != "cordoned by the operator" { // the newest reason counts
+	if g := n.cordon(1, ""); g.GetCordon() != "cordoned by the operator: fan is loud" { // it has one
+		t.Errorf("%v", g)
+	}
+	if g := n.cordon(1, "fan fell off"); g.GetCordon() != "cordoned by the operator: fan fell off" { // the newest one counts
 		t.Errorf("%v", g)
 	}
 	restart()
-	if g := n.gpu(1); g.GetCordon() != "cordoned by the operator" {
+	if g := n.gpu(1); g.GetCordon() != "cordoned by the operator: fan fell off" {
 		t.Errorf("%v", g)
 	}
 	for range 2 {
