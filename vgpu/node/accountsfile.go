@@ -171,6 +171,8 @@ type accounts struct {
 	log  *logrus.Entry
 	file *os.File // nil: there is none, nothing outlives vgpud
 
+	growing sync.Mutex // before mu
+
 	mu     sync.Mutex
 	chunks [][]byte
 	free   []*slot
@@ -371,8 +373,10 @@ func (a *accounts) grow() error {
 }
 
 // reserve makes sure that there are free slots. It may wait for the file system,
-// so it is not for the loop; one goroutine at a time.
+// so it is not for the loop.
 func (a *accounts) reserve() error {
+	a.growing.Lock()
+	defer a.growing.Unlock()
 	a.mu.Lock()
 	left := len(a.free)
 	a.mu.Unlock()

@@ -61,8 +61,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	c := r.GetContainer()
 	id := vgpuID(c.GetContainerd(), c.GetNamespace(), c.GetId())
 
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.alone(id)()
 	var had, stale string
 	var early []arbiter.UUID
 	if err := d.call(func(l *loop) {
@@ -254,9 +253,8 @@ func (d *Daemon) Delete(_ context.Context, r *v1.DeleteRequest) (*v1.DeleteRespo
 	if err := f.err(); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	id := vgpuID(c.GetContainerd(), c.GetNamespace(), c.GetId())
+	defer d.alone(id)()
 	if err := d.delete(id, func(v *vgpu) bool {
 		// One whose record was lost has no instance.
 		return r.GetInstance() == "" || v.rec.Instance == "" || r.GetInstance() == v.rec.Instance
@@ -266,7 +264,7 @@ func (d *Daemon) Delete(_ context.Context, r *v1.DeleteRequest) (*v1.DeleteRespo
 	return &v1.DeleteResponse{}, nil
 }
 
-// delete removes the vGPU id if it is there and meant. It has d.mu.
+// delete removes the vGPU id if it is there and meant. It is alone.
 func (d *Daemon) delete(id string, meant func(*vgpu) bool) error {
 	var dir string
 	if err := d.call(func(l *loop) {
@@ -308,8 +306,7 @@ func (d *Daemon) update(id string, changes map[string]string) (*v1.VGPU, error) 
 	if err := f.err(); err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	defer d.alone(id)()
 	var out *v1.VGPU
 	done := make(chan error, 1)
 	if err := d.call(func(l *loop) {
@@ -429,11 +426,11 @@ func (d *Daemon) collect() {
 			continue
 		}
 		id, _, _ := strings.Cut(string(key), "-")
-		d.mu.Lock()
+		end := d.alone(id)
 		err = d.delete(id, func(v *vgpu) bool {
 			return v.key == key && len(v.clients) == 0 && !v.missing() && len(v.expected) == 0
 		})
-		d.mu.Unlock()
+		end()
 		if err != nil {
 			d.log.WithField("vgpu", id).WithError(err).Warn("failed to collect a vGPU whose bundle is gone")
 		}

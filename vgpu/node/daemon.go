@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"net"
 	"os"
 	"path/filepath"
@@ -43,8 +44,22 @@ type Daemon struct {
 	listen    net.Listener
 	ended     chan struct{} // the loop has ended
 
-	mu  sync.Mutex  // one Create, Delete, Update, change of the node or collection at a time
-	set operatorSet // what the operator set, as it stands in the store
+	mu  sync.RWMutex   // read-locked by alone; locked for a change of the node
+	ids [64]sync.Mutex // by vGPU id
+	set operatorSet    // what the operator set, as it stands in the store; guarded by mu
+}
+
+// alone begins a Create, Delete, Update or collection, of which there is one at a
+// time for each vGPU: those of several wait for the store together. The returned
+// function ends it.
+func (d *Daemon) alone(id string) func() {
+	one := &d.ids[crc32.ChecksumIEEE([]byte(id))%uint32(len(d.ids))]
+	d.mu.RLock()
+	one.Lock()
+	return func() {
+		one.Unlock()
+		d.mu.RUnlock()
+	}
 }
 
 // Build says which vgpud this is.

@@ -12,7 +12,7 @@ import (
 )
 
 // bindEarly chooses the GPUs of a vGPU that was just made, before its container
-// is. It has d.mu.
+// is. It is alone, see Daemon.alone.
 func (d *Daemon) bindEarly(v *vgpu) ([]arbiter.UUID, error) {
 	var bound []arbiter.UUID
 	done := make(chan error, 1)

@@ -219,7 +219,7 @@ func (s *store) open() error {
 // nothing on a tmpfs; where the state directory is on a disk it keeps the file
 // whole when the power fails, and only those who asked for the write wait.
 func openBolt(path string) (*bolt.DB, error) {
-	return bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, NoStatistics: true})
+	return bolt.Open(path, 0o600, &bolt.Options{Timeout: time.Second, PageSize: 4096, NoStatistics: true})
 }
 
 func (s *store) readAll(tx *bolt.Tx) error {

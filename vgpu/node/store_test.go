@@ -12,12 +12,15 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
 
 // stored is what stands in a bucket of the store, whose vgpud may run.
@@ -171,6 +174,45 @@ func TestWhatIsQueuedIsWrittenInOneTransaction(t *testing.T) {
 	records, unusable := s.load()
 	if len(records) != n || len(unusable) != 0 {
 		t.Errorf("%d records, unusable are %v", len(records), unusable)
+	}
+}
+
+func TestManyCreatesAtOnceCostOneCommit(t *testing.T) {
+	n := newNode(t, settings{})
+	s := n.daemon.loop.store
+	goOn, blocked := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(goOn) })
+	t.Cleanup(release)
+	s.remove("blocker", func(error) { close(blocked); <-goOn })
+	<-blocked
+	before := transaction(t, s.path)
+	const creates = 20
+	created := make(chan error, creates)
+	var requests []*v1.CreateRequest
+	for i := range creates {
+		requests = append(requests, n.request(fmt.Sprint("c", i)))
+	}
+	for _, r := range requests {
+		go func() {
+			_, err := n.control.Create(t.Context(), r)
+			created <- err
+		}()
+	}
+	waiting := func() (all int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.queue)
+	}
+	// Those whose ids share a lock come one after the other.
+	n.until("most wait for the store", func() bool { return waiting() >= creates*2/3 })
+	release()
+	for range creates {
+		if err := <-created; err != nil {
+			t.Error(err)
+		}
+	}
+	if after := transaction(t, s.path); after > before+1+creates/3 {
+		t.Errorf("%d transactions", after-before)
 	}
 }
 
