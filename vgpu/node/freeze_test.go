@@ -121,7 +121,8 @@ func TestAnOverrunStandsStillButInItsOwnTurns(t *testing.T) {
 		if group.frozen() {
 			t.Error("a is frozen, with nothing in flight")
 		}
-		if u := n.vgpu("a").GetUsage(); u.GetOverruns() != 2 {
+		// More than two if b held for long: a is owed turns then, each an overrun.
+		if u := n.vgpu("a").GetUsage(); u.GetOverruns() < 2 {
 			t.Errorf("%v", u)
 		}
 	})
