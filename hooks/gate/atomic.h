@@ -55,6 +55,16 @@ static inline uint64_t count_submitted(uint64_t *count)
 	return __atomic_load_n(count, __ATOMIC_RELAXED) / COUNT_SUBMITTED;
 }
 
+/* Two threads that publish the same rising number: the one that read it earlier
+ * may come later, and must not take it back. */
+static inline void stat_at_least(uint64_t *stat, uint64_t value)
+{
+	uint64_t old = __atomic_load_n(stat, __ATOMIC_RELAXED);
+
+	while (old < value && !__atomic_compare_exchange_n(stat, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 /* Storing IDLE and then loading wanted, against vgpud's storing wanted and then
  * loading the word: Dekker again. */
 static inline uint32_t flag_load(uint32_t *flag)

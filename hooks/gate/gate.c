@@ -177,7 +177,7 @@ void vgpu_gate_leave(void)
 
 void vgpu_gate_publish(void)
 {
-	stat_store(&vgpu_gate.page->submitted, count_submitted(&vgpu_gate.inside));
+	stat_at_least(&vgpu_gate.page->submitted, count_submitted(&vgpu_gate.inside));
 }
 
 /* With closing held: OPEN -> CLOSING -> IDLE, or back. */
