@@ -55,10 +55,10 @@ test: setup-test build nogate ## run all tests: Go, C, real containers (needs ro
 	$(GO) test -count=1 -timeout 20m -p 1 ./integration/...
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-test setup-generate setup-lint
+.PHONY: setup setup-build setup-demo setup-test setup-generate setup-lint setup-model
 setup: ## bring in everything: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-test setup-generate setup-lint: setup-%:
+setup-build setup-demo setup-test setup-generate setup-lint setup-model: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated
@@ -107,7 +107,7 @@ lint: setup-lint ## check format, vet, linters, scripts
 	$(say) "go vet"
 	$(GO) vet ./...
 	$(say) "scripts"
-	shellcheck -x .ci/run integration/setup/*.sh
+	shellcheck -x .ci/run integration/setup/*.sh hooks/gate/model/*.sh
 	$(say) "golangci-lint"
 	.tools/bin/golangci-lint run
 
@@ -125,6 +125,11 @@ vet: ## go vet
 	$(GO) vet ./...
 race: ## the Go tests of the product under the race detector
 	$(GO) test -race -short -timeout 15m ./cmd/... ./vgpu/... ./shim/... ./hooks/oci/...
+
+.PHONY: model
+model: setup-model ## check the model of the grant word (FULL=1: also what takes hours)
+	$(say) "the grant word's model, and the flaws planted in it"
+	@hooks/gate/model/model.sh $(if $(FULL),full)
 
 .PHONY: bench
 bench: ## measure the engine (hand-over and gate cost come with a later issue)

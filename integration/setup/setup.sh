@@ -4,7 +4,7 @@
 # Brings in what building, the demo and the tests need, on Debian 12 as root
 # with Go, gcc and make present:
 #
-#   setup.sh build|demo|test|generate|lint|all
+#   setup.sh build|demo|test|generate|lint|model|all
 #
 # Debian packages come from apt; containerd, runc and Go tools go into .tools in
 # the repository and nowhere else. What is there already is used again; what an
@@ -187,7 +187,9 @@ setup_lint() {
 	go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$GOLANGCI_LINT"
 }
 
-[ $# -eq 1 ] || die "usage: setup.sh build|demo|test|generate|lint|all"
+setup_model() { apt_install "the grant word's model" "${APT_MODEL[@]}"; }
+
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|test|generate|lint|model|all"
 mkdir -p "$tools"
 # Two runs at once take turns; the lock goes with the process.
 exec 9>"$tools/.lock"
@@ -202,7 +204,8 @@ demo) parts=(build demo) ;;
 test) parts=(build demo test) ;;
 generate) parts=(build generate) ;;
 lint) parts=(lint) ;;
-all) parts=(build demo test generate lint) ;;
+model) parts=(model) ;;
+all) parts=(build demo test generate lint model) ;;
 *) die "unknown part $1" ;;
 esac
 for part in "${parts[@]}"; do

@@ -20,6 +20,7 @@ CONTAINERD_TAGS="no_cri no_btrfs no_devmapper no_zfs"
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
 APT_TEST=(python3-numba strace shellcheck)  # a CUDA client nobody here wrote; what a process calls; scripts
+APT_MODEL=(spin)                            # the model checker
 APT_GENERATE=(protobuf-compiler libprotobuf-dev python3-pip)
 
 # Code generators and linters, built from their Go modules.
