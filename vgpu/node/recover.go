@@ -223,10 +223,11 @@ func (l *loop) adopt(v *vgpu) {
 			revokeWord(c.page) // it can not hold what it is not bound to
 		}
 	default:
-		ev := arbiter.Event{
-			Kind: arbiter.Adopted, VGPU: v.key, GPUs: v.bound,
-			Holding: !v.allClosed(), Draining: v.anyDraining(), Waiting: v.anyWaiting(),
-		}
+		ev := arbiter.Event{Kind: arbiter.Adopted, VGPU: v.key, GPUs: v.bound}
+		// In this order: what drains can be closed between two looks, and one that
+		// was not closed and does not drain is a holder.
+		ev.Draining = v.anyDraining()
+		ev.Holding, ev.Waiting = !v.allClosed(), v.anyWaiting()
 		if was.granted != 0 && !ev.Holding {
 			// Its turn ended while vgpud was away: it drained, or all are dead.
 			ev.Holding, ev.Draining = true, len(v.clients) > 0
