@@ -4,6 +4,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"testing"
 	"time"
@@ -20,11 +21,12 @@ func burstArgs(bursts int) []string {
 // who they are in the simulated GPU's log.
 func (n *node) three(bursts int) map[harness.Tenant]*harness.Container {
 	n.t.Helper()
-	var all []*harness.Container
+	all := map[harness.Tenant]*harness.Container{}
 	for _, id := range []string{"one", "two", "three"} {
-		all = append(all, n.launch(harness.Spec{ID: id, Args: burstArgs(bursts)}))
+		// At once: on a slow machine it has ended before the last one starts.
+		maps.Copy(all, n.tenants(n.launch(harness.Spec{ID: id, Args: burstArgs(bursts)})))
 	}
-	return n.tenants(all...)
+	return all
 }
 
 // tenants tells who the containers are in the simulated GPU's log.
