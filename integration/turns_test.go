@@ -93,7 +93,7 @@ func (n *node) inTurns(ids map[harness.Tenant]string) {
 func TestTurns(t *testing.T) {
 	versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, Daemon: harness.DaemonOptions{LogLevel: "trace"}})
-		const bursts = 20
+		const bursts = 60
 		tenants := n.three(bursts)
 		ids := n.vgpuIDs(tenants)
 		for _, c := range tenants {
@@ -122,7 +122,7 @@ func TestSwitchedOffGate(t *testing.T) {
 		Version: harness.Containerd24,
 		Daemon:  harness.DaemonOptions{Library: filepath.Join(paths.Root, "build", "nogate", "libvgpu-cuda.so")},
 	})
-	for _, c := range n.three(20) {
+	for _, c := range n.three(60) {
 		n.finish(c)
 	}
 	o, err := n.Daemon.Overlap(n.ctx)
