@@ -90,14 +90,15 @@ func (e *Engine) tryBind(now time.Duration, v *vgpu) bool {
 			fit = append(fit, g)
 		}
 	}
-	if len(fit) < v.req.Count {
-		v.reason = e.whyUnbindable(v, len(fit))
-		return false
-	}
 	e.sort(fit)
 	// Members of a gang run at the same time, best on GPUs of their own.
 	slices.SortStableFunc(fit, func(a, b *gpu) int { return v.gang.living(a) - v.gang.living(b) })
-	for _, g := range fit[:v.req.Count] {
+	chosen := e.choose(v, fit)
+	if chosen == nil {
+		v.reason = e.whyUnbindable(v, len(fit))
+		return false
+	}
+	for _, g := range chosen {
 		e.attach(v, g)
 	}
 	v.reason = ""
@@ -105,6 +106,24 @@ func (e *Engine) tryBind(now time.Duration, v *vgpu) bool {
 	e.regroup(now, v.gang)
 	e.do(Action{Kind: Bound, VGPU: v.id, GPUs: v.uuids})
 	return true
+}
+
+// choose is the first GPUs of fit that v can have together: the policy of its
+// first GPU is in force on all of them. nil: there are none.
+func (e *Engine) choose(v *vgpu, fit []*gpu) []*gpu {
+	for _, first := range fit {
+		part := e.policyOn(first, v).settings(v.req, e.cfg.Quantum).min
+		chosen := []*gpu{first}
+		for _, g := range fit {
+			if g != first && len(chosen) < v.req.Count && overGuaranteed(g.guaranteed, part) == "" {
+				chosen = append(chosen, g)
+			}
+		}
+		if len(chosen) == v.req.Count {
+			return chosen
+		}
+	}
+	return nil
 }
 
 // living is how many members of t are bound to g.
@@ -275,6 +294,7 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 			e.enqueue(now, t)
 			t.pending = v.since
 		}
+		e.catchUp(now, t)
 		return
 	}
 	if t.state == Waiting {
@@ -290,12 +310,13 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 	}
 	if t.state != Holding && t.state != Draining {
 		t.granted, t.ended, t.end = v.granted, v.granted, v.granted+t.quantum
-		t.rank, t.guarded, t.taking, t.resumes = t.class, false, false, 0
+		t.rank, t.lane, t.guarded, t.taking, t.resumes = t.class, t.class, false, false, 0
 		t.state = Holding
 		// All of the turn is accounted. Against others it counts from now on, as
 		// what these had used is not known any more.
 		t.start -= t.vtime(now - t.granted)
 		t.minimum.at, t.maximum.at = t.granted, t.granted
+		t.gpus = nil // those of members that do not hold come with the next turn
 	}
 	for _, g := range v.gpus {
 		if free {
@@ -313,8 +334,11 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 		t.beside = append(t.beside, v.gpus...)
 	}
 	// Not free: it was an overrun before the restart.
-	if ev.Draining || t.state == Draining || !free && !t.native {
+	switch {
+	case ev.Draining, t.state == Draining, !free && !t.native:
 		e.revoke(now, t)
+	case t.taking:
+		e.take(v)
 	}
 }
 

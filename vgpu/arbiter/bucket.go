@@ -17,6 +17,7 @@ type bucket struct {
 	rate       int64         // of the time that passes, in ppm; 0: not in use
 	floor, cap time.Duration // bounds of level
 	level      time.Duration // at the time at
+	rest       time.Duration // below one nanosecond of it, in ppm: many small steps add up to a large one
 	at         time.Duration
 }
 
@@ -34,11 +35,17 @@ func (b *bucket) flow(now time.Duration) {
 	}
 	// The comparison first: the product could overflow for a long sleeper.
 	if passed := now - b.at; passed >= b.until(b.cap) {
-		b.level = b.cap
+		b.level, b.rest = b.cap, 0
 	} else {
-		b.level += passed * time.Duration(b.rate) / ppm
+		b.pour(passed * time.Duration(b.rate))
 	}
 	b.at = now
+}
+
+// pour lets so many millionths of a nanosecond in.
+func (b *bucket) pour(in time.Duration) {
+	in += b.rest
+	b.level, b.rest = b.level+in/ppm, in%ppm
 }
 
 // until is how long from at the level takes to reach want.
@@ -46,7 +53,7 @@ func (b *bucket) until(want time.Duration) time.Duration {
 	if b.level >= want || b.rate == 0 {
 		return 0
 	}
-	return ((want-b.level)*ppm + time.Duration(b.rate) - 1) / time.Duration(b.rate)
+	return ((want-b.level)*ppm - b.rest + time.Duration(b.rate) - 1) / time.Duration(b.rate)
 }
 
 // take takes out what was used from then until now, while more flowed in.
@@ -58,7 +65,10 @@ func (b *bucket) take(from, now, used time.Duration) {
 	passed := max(now-b.at, 0)
 	// In two steps: what flows in during a long turn is not more than what the
 	// turn took out, but the product could overflow.
-	b.level += passed/ppm*time.Duration(b.rate) + passed%ppm*time.Duration(b.rate)/ppm - used
-	b.level = min(max(b.level, b.floor), b.cap)
+	b.level += passed/ppm*time.Duration(b.rate) - used
+	b.pour(passed % ppm * time.Duration(b.rate))
+	if b.level < b.floor || b.level >= b.cap {
+		b.level, b.rest = min(max(b.level, b.floor), b.cap), 0
+	}
 	b.at = max(b.at, now)
 }

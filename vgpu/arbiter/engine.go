@@ -67,7 +67,9 @@ type Engine struct {
 	unbound  []*vgpu
 	room     bool // one of unbound may find a GPU now
 	actions  []Action
+	scratch  []*gpu // of regroup, which mostly finds what was there
 	arrivals uint64
+	looks    uint64 // how often it was looked who is first
 	random   *rand.Rand
 }
 
@@ -82,14 +84,16 @@ type gpu struct {
 	policy Policy // zero: the node's
 
 	holder     *gang
-	beside     int           // gangs that drain beside it and are no overrun yet: see adopted
-	bound      int           // vGPUs that live here
-	ledger     uint64        // bytes that they reserved
-	guaranteed int64         // the minimum shares that they have, in ppm
-	waiting    crowd         // those of their gangs that are pending
-	virtual    time.Duration // start tag of who was granted last
-	touched    bool
-	usage      Usage
+	beside     int    // gangs that drain beside it and are no overrun yet: see adopted
+	bound      int    // vGPUs that live here
+	ledger     uint64 // bytes that they reserved
+	guaranteed int64  // the minimum shares that they have, in ppm
+	waiting    crowd  // those of their gangs that are pending
+	// virtual is, for each class, where those stand that take turns: the smallest
+	// start tag of those that wait when one is granted.
+	virtual [request.High - request.Low + 1]time.Duration
+	touched bool
+	usage   Usage
 }
 
 // vgpu is a virtual GPU.
@@ -155,7 +159,7 @@ func (e *Engine) Step(now time.Duration, ev Event) []Action {
 	case Added:
 		e.added(now, ev)
 	case GPUUp:
-		e.gpuUp(ev)
+		e.gpuUp(now, ev)
 	case GPUDown, Cordon, GPUMemory:
 		if g := e.gpus[ev.GPU]; g != nil {
 			e.gpuChanged(g, ev)
@@ -264,7 +268,7 @@ func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
 	e.room = true
 }
 
-func (e *Engine) gpuUp(ev Event) {
+func (e *Engine) gpuUp(now time.Duration, ev Event) {
 	g := e.gpus[ev.GPU]
 	if g == nil {
 		g = &gpu{uuid: ev.GPU, usage: ev.Usage}
@@ -277,6 +281,9 @@ func (e *Engine) gpuUp(ev Event) {
 	g.model, g.memory, g.down = ev.Model, ev.MemoryBytes, ""
 	e.room = true
 	e.touchAround(g)
+	for _, id := range e.IDs() { // in an order that does not change
+		e.catchUp(now, e.vgpus[id].gang)
+	}
 }
 
 func (e *Engine) gpuChanged(g *gpu, ev Event) {

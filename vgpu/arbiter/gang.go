@@ -26,10 +26,13 @@ type gang struct {
 	settings         // its members' strongest
 	minimum, maximum bucket
 
-	arrival uint64        // among all that ever became pending
-	pending time.Duration // since when; while PENDING
-	start   time.Duration // virtual time at which its next turn starts
-	finish  time.Duration // virtual time at which its last turn ended
+	arrival uint64           // among all that ever became pending
+	pending time.Duration    // since when; while PENDING
+	lane    request.Priority // the class by whose virtual time it is measured
+	start   time.Duration    // virtual time at which its next turn starts
+	finish  time.Duration    // virtual time at which its last turn ended
+	looked  uint64           // the look for which first holds
+	first   bool             // on all of several GPUs
 
 	granted time.Duration
 	ended   time.Duration // last completion of a member in this turn
@@ -71,8 +74,7 @@ func (e *Engine) leave(now time.Duration, v *vgpu) {
 		delete(e.gangs, t.name)
 		return
 	}
-	e.combine(now, t)
-	e.count(t)
+	e.combined(now, t)
 }
 
 // settle works out what holds for v and its gang after a change of its request,
@@ -85,9 +87,18 @@ func (e *Engine) settle(now time.Duration, v *vgpu) {
 	for _, g := range v.gpus {
 		g.guaranteed += v.min - before.min
 	}
+	e.combined(now, t)
+	e.touch(t)
+}
+
+// combined ends a change of the settings of t, before which it was not counted.
+func (e *Engine) combined(now time.Duration, t *gang) {
 	e.combine(now, t)
 	e.count(t)
-	e.touch(t)
+	if t.state == Waiting && t.class != t.lane {
+		e.tag(now, t)
+		t.retagged()
+	}
 }
 
 // combine makes the settings of a gang out of its members': what the strongest
@@ -141,6 +152,7 @@ func (e *Engine) nativeChanged(now time.Duration, t *gang) {
 		}
 		e.disarm(v)
 	}
+	e.catchUp(now, t)
 }
 
 func (e *Engine) uncount(t *gang) { e.recount(t, -1) }
@@ -164,15 +176,17 @@ func (e *Engine) regroup(now time.Duration, t *gang) {
 		e.dequeue(t)
 	}
 	e.touch(t)
-	before := t.gpus
-	t.gpus = nil
+	before, gpus := t.gpus, e.scratch[:0]
 	holds := t.state == Holding || t.state == Draining
 	for _, v := range t.members {
 		for _, g := range v.gpus {
-			if !slices.Contains(t.gpus, g) && (!holds || slices.Contains(before, g)) {
-				t.gpus = append(t.gpus, g)
+			if !slices.Contains(gpus, g) && (!holds || slices.Contains(before, g)) {
+				gpus = append(gpus, g)
 			}
 		}
+	}
+	if e.scratch = gpus; !slices.Equal(gpus, before) {
+		t.gpus = slices.Clone(gpus)
 	}
 	for _, g := range before {
 		if g.holder == t && !slices.Contains(t.gpus, g) {

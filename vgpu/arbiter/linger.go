@@ -64,7 +64,7 @@ type history struct {
 
 // add takes in one gap.
 func (h *history) add(gap time.Duration) {
-	h.gaps[bits.Len64(uint64(max(gap, 1))>>1)&31]++
+	h.gaps[min(bits.Len64(uint64(max(gap, 1)))-1, len(h.gaps)-1)]++
 	h.added(1)
 }
 
@@ -91,8 +91,9 @@ func (h *history) added(n uint32) {
 
 // linger is how long to keep the GPU idle for the next burst: the time that would
 // have cost the least GPU time over the gaps of the history. A gap that is over
-// in that time costs its length; a longer one costs the time and then the switch
-// away and back, which is all that each costs without linger.
+// in that time costs its length; a longer one costs the time and then a switch,
+// which is all that each costs without linger: one, since a turn more begins with
+// one switch more, and whoever has the GPU meanwhile gives it up for its own gaps.
 func (h *history) linger(how Linger, switchCost time.Duration) time.Duration {
 	switch {
 	case how < 0:
@@ -106,18 +107,18 @@ func (h *history) linger(how Linger, switchCost time.Duration) time.Duration {
 	if h.total < leastGaps {
 		return 0
 	}
-	away := int64(2 * switchCost)
-	least := int64(h.total) * away
+	cost := int64(switchCost)
+	least := int64(h.total) * cost
 	var short, kept int64 // how many gaps are shorter than the linger, and how long they are
 	for i, n := range h.gaps[:len(h.gaps)-1] {
 		length := int64(1) << (i + 1)
-		if length > 2*away {
-			break // no gap of this length is worth it
+		if kept >= least {
+			break // those so far cost more already
 		}
 		short += int64(n)
 		kept += int64(n) * (length - length/4)
-		if cost := kept + (int64(h.total)-short)*(length+away); cost < least {
-			least, h.best = cost, time.Duration(length)
+		if all := kept + (int64(h.total)-short)*(length+cost); all < least {
+			least, h.best = all, time.Duration(length)
 		}
 	}
 	return h.best

@@ -18,7 +18,9 @@ import (
 //  4. the smaller start tag: weighted fair queueing of held time, by start
 //     time (Goyal, Vin, Cheng 1996), which needs to know nothing in advance
 //     about how long a turn will be. One that slept starts at the current
-//     virtual time, without credit for the past;
+//     virtual time, without credit for the past. Each class has a virtual time
+//     of its own on each GPU: what others have by their class or guarantee does
+//     not blur the weights;
 //  5. who came first.
 //
 // A higher class that waits, or one that is behind its guarantee, ends a turn
@@ -81,12 +83,15 @@ func (e *Engine) next(now time.Duration, g *gpu) *gang {
 	if g.down != "" {
 		return nil
 	}
+	if g.waiting.alike() {
+		return g.waiting.first(now - e.cfg.Ageing)
+	}
 	var best *gang
 	for _, t := range g.waiting.all {
 		if best != nil && !e.before(now, t, best) {
 			continue
 		}
-		if g.waiting.alike() || e.eligible(now, t) && (len(t.gpus) == 1 || e.leads(now, t)) {
+		if e.eligible(now, t) && (len(t.gpus) == 1 || e.leads(now, t)) {
 			best = t
 		}
 	}
@@ -96,23 +101,60 @@ func (e *Engine) next(now time.Duration, g *gpu) *gang {
 // eligible says whether t may be granted now if its GPUs are free. One that has
 // no need of free GPUs is none of those that wait for them.
 func (e *Engine) eligible(now time.Duration, t *gang) bool {
-	if t.native || !t.up() {
+	if t.native || !up(t.gpus) {
 		return false
 	}
 	_, capped := e.capped(now, t)
 	return !capped
 }
 
-// leads says whether t, which waits for several GPUs, is first on all of them.
+// leads says whether t, which waits for several GPUs, is first on all of them, of
+// those that no other GPU keeps waiting.
 func (e *Engine) leads(now time.Duration, t *gang) bool {
+	if t.looked == e.looks {
+		return t.first
+	}
+	t.looked, t.first = e.looks, false
 	for _, g := range t.gpus {
 		for _, other := range g.waiting.all {
-			if other != t && e.before(now, other, t) && e.eligible(now, other) {
+			if other != t && e.before(now, other, t) && e.eligible(now, other) &&
+				(len(other.gpus) == 1 || e.leads(now, other)) {
 				return false
 			}
 		}
 	}
+	t.first = true
 	return true
+}
+
+// contended says whether somebody of a class waits for g who may have it.
+func (e *Engine) contended(now time.Duration, g *gpu, class request.Priority) bool {
+	if g.waiting.alike() && g.down == "" {
+		return g.waiting.classes[class-request.Low] > 0
+	}
+	for _, t := range g.waiting.all {
+		if t.class == class && e.eligible(now, t) {
+			return true
+		}
+	}
+	return false
+}
+
+// smallest is the smallest start tag of t, which gets g, and those of its class
+// that wait there. It is not t's own if t was granted by its age or guarantee:
+// were the virtual time to follow it, the others would lose what they are owed.
+// It follows one that waits for several GPUs, whose tag is of another's time.
+func (e *Engine) smallest(now time.Duration, g *gpu, t *gang) time.Duration {
+	at := t.start
+	if len(t.gpus) > 1 || !t.guarded && g.waiting.alike() {
+		return at
+	}
+	for _, w := range g.waiting.all {
+		if w.class == t.lane && w.start < at && (g.waiting.alike() || e.eligible(now, w)) {
+			at = w.start
+		}
+	}
+	return at
 }
 
 // vtime is held time as it counts for t against others.

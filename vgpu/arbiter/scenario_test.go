@@ -20,7 +20,8 @@ import (
 //	[TIME] EVENT [NAME] [KEY=VALUE ...]
 //
 // and what follows it is what the engine answered. TIME, once said, stays until
-// the next. Rewrite the answers with: go test ./vgpu/arbiter -rewrite
+// the next. The command play (share_test.go) lets containers compete for a while
+// and prints the part of the time that each had. Rewrite the answers with: go test ./vgpu/arbiter -rewrite
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt") // not what rapid keeps below it
 	if err != nil || len(files) == 0 {
@@ -28,12 +29,13 @@ func TestScenarios(t *testing.T) {
 	}
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {
+			var cfg Config
 			var e *Engine
 			var now time.Duration
 			datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 				switch d.Cmd {
 				case "engine":
-					var cfg Config
+					cfg = Config{}
 					for _, a := range d.CmdArgs {
 						switch a.Key {
 						case "quantum":
@@ -51,9 +53,22 @@ func TestScenarios(t *testing.T) {
 						case "switch-cost":
 							cfg.SwitchCost = parseDuration(t, d, a.Vals[0])
 						case "overrun":
-							cfg.Overrun = map[string]OverrunPolicy{"corun": Corun, "freeze": Freeze, "kill": Kill}[a.Vals[0]]
+							var err error
+							if cfg.Overrun, err = ParseOverrun(a.Vals[0]); err != nil {
+								d.Fatalf(t, "%v", err)
+							}
 						case "policy":
-							cfg.Policy.Preset, _ = request.ParsePreset(a.Vals[0])
+							var err error
+							if cfg.Policy.Preset, err = request.ParsePreset(a.Vals[0]); err != nil {
+								d.Fatalf(t, "%v", err)
+							}
+						case "slots":
+							fmt.Sscan(a.Vals[0], &cfg.Policy.Slots)
+						case "linger":
+							var err error
+							if cfg.Linger, err = ParseLinger(a.Vals[0]); err != nil {
+								d.Fatalf(t, "%v", err)
+							}
 						case "binding":
 							var err error
 							if cfg.Binding, err = ParseBinding(a.Vals[0]); err != nil {
@@ -89,6 +104,8 @@ func TestScenarios(t *testing.T) {
 						}
 					}
 					return out.String()
+				case "play":
+					return playLines(t, d, New(cfg))
 				case "status":
 					var out strings.Builder
 					for _, id := range e.IDs() {
@@ -117,14 +134,15 @@ func parseDuration(t *testing.T, d *datadriven.TestData, s string) time.Duration
 	return v
 }
 
+var eventKinds = map[string]Kind{
+	"added": Added, "removed": Removed, "changed": Changed, "bind": Bind, "unused": Unused,
+	"pending": Pending, "complete": Complete, "drained": Drained, "deadline": Deadline,
+	"gpu-up": GPUUp, "gpu-down": GPUDown, "adopted": Adopted,
+	"cordon": Cordon, "gpu-memory": GPUMemory, "set-policy": SetPolicy,
+}
+
 func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
-	kinds := map[string]Kind{
-		"added": Added, "removed": Removed, "changed": Changed, "bind": Bind, "unused": Unused,
-		"pending": Pending, "complete": Complete, "drained": Drained, "deadline": Deadline,
-		"gpu-up": GPUUp, "gpu-down": GPUDown, "adopted": Adopted,
-		"cordon": Cordon, "gpu-memory": GPUMemory, "set-policy": SetPolicy,
-	}
-	kind, ok := kinds[fields[0]]
+	kind, ok := eventKinds[fields[0]]
 	if !ok {
 		d.Fatalf(t, "unknown event %q", fields[0])
 	}

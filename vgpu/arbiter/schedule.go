@@ -19,6 +19,7 @@ func (e *Engine) schedule(now time.Duration) {
 			}
 		}
 	}
+	e.looks++
 	for i := 0; i < len(e.touched); i++ { // grows: a grant touches other GPUs
 		g := e.touched[i]
 		g.touched = false
@@ -38,8 +39,9 @@ func (e *Engine) schedule(now time.Duration) {
 // grantNatives lets in those that need not wait for anybody.
 func (e *Engine) grantNatives(now time.Duration, g *gpu) {
 	for i := 0; i < len(g.waiting.all); {
-		if t := g.waiting.all[i]; t.native && t.up() {
-			e.grant(now, t) // takes it out
+		if t := g.waiting.all[i]; t.native && up(t.gpus) {
+			e.grant(now, t) // takes it out, and moves others
+			i = 0
 		} else {
 			i++
 		}
@@ -56,9 +58,9 @@ func (t *gang) free() bool {
 	return true
 }
 
-// up says whether all GPUs of t take grants.
-func (t *gang) up() bool {
-	for _, g := range t.gpus {
+// up says whether all of gpus take grants.
+func up(gpus []*gpu) bool {
+	for _, g := range gpus {
 		if g.down != "" {
 			return false
 		}
@@ -143,10 +145,14 @@ func (e *Engine) wanted(now time.Duration, t *gang) (wanted, urgent bool, end ti
 	if !wanted && t.behind() { // it waits behind itself
 		wanted, end = true, t.end
 	}
-	if t.maximum.rate > 0 && t.maximum.rate < ppm && t.resumes == 0 {
-		// What it may still use, while more flows in.
-		t.maximum.flow(t.granted)
-		if left := t.granted + t.maximum.level*ppm/time.Duration(ppm-t.maximum.rate); end == 0 || left < end {
+	if t.maximum.rate > 0 && t.maximum.rate < ppm {
+		left := t.end // the grace of a drain that was resumed, even if its cap is used up
+		if t.resumes == 0 {
+			// What it may still use, while more flows in.
+			t.maximum.flow(t.granted)
+			left = t.granted + t.maximum.level*ppm/time.Duration(ppm-t.maximum.rate)
+		}
+		if end == 0 || left < end {
 			end = left
 		}
 	}

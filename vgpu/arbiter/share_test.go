@@ -3,9 +3,14 @@
 package arbiter
 
 import (
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/datadriven"
 
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
@@ -14,84 +19,152 @@ import (
 // for as long as its gate is open, and stops at the end of the kernel that runs
 // when it is revoked. One that is idle never comes to the gate.
 type load struct {
-	req    request.Request
 	kernel time.Duration
-	idle   bool
-	want   float64 // of the GPU's time
+	began  time.Duration // its turn
+	ends   time.Duration // when what is in flight after a revoke is complete; 0: not revoked
+	due    time.Duration // its deadline; 0: none
+	said   string        // why it has no GPU
+	before time.Duration // what it had held when the span began
 }
 
-// shares plays loads on one GPU for so long and returns the part of the time
-// that each held it, by the engine's own accounts.
-func shares(t *testing.T, cfg Config, loads []load, long time.Duration) []float64 {
-	t.Helper()
-	e := New(cfg)
-	e.Step(0, Event{Kind: GPUUp, GPU: "g"})
-	ids := make([]ID, len(loads))
-	ends := make(map[ID]time.Duration) // when what is in flight after a revoke is complete
-	due := make(map[ID]time.Duration)
-	kernel := make(map[ID]time.Duration)
-	began := make(map[ID]time.Duration)
-	var now time.Duration
-	step := func(ev Event) {
-		for _, a := range append([]Action(nil), e.Step(now, ev)...) {
-			switch a.Kind {
-			case Grant:
-				began[a.VGPU] = now
-			case Arm:
-				if due[a.VGPU] = a.At; a.At == 0 {
-					delete(due, a.VGPU)
-				}
-			case Revoke:
-				k := kernel[a.VGPU]
-				ends[a.VGPU] = began[a.VGPU] + (now-began[a.VGPU]+k-1)/k*k
+// player plays loads against an engine in simulated time.
+type player struct {
+	e     *Engine
+	now   time.Duration
+	ids   []ID
+	loads map[ID]*load
+}
+
+func newPlayer(e *Engine) *player { return &player{e: e, loads: make(map[ID]*load)} }
+
+func (p *player) step(ev Event) {
+	for _, a := range slices.Clone(p.e.Step(p.now, ev)) {
+		l := p.loads[a.VGPU]
+		if l == nil {
+			continue
+		}
+		switch a.Kind {
+		case Bound:
+			l.said = ""
+		case BindWaits, Unbindable:
+			l.said = a.describe()
+		case Grant:
+			if l.ends != 0 || l.began == 0 {
+				l.began, l.ends = p.now, 0
+			}
+		case Arm:
+			l.due = a.At
+		case Revoke:
+			l.ends = l.began + (p.now-l.began+l.kernel-1)/l.kernel*l.kernel
+			l.ends = max(l.ends, 1)
+		}
+	}
+}
+
+// add brings in a load, by the event Added.
+func (p *player) add(ev Event, kernel time.Duration, idle bool) {
+	p.ids = append(p.ids, ev.VGPU)
+	p.loads[ev.VGPU] = &load{kernel: kernel}
+	p.step(ev)
+	p.step(Event{Kind: Bind, VGPU: ev.VGPU})
+	if !idle {
+		p.step(Event{Kind: Pending, VGPU: ev.VGPU})
+	}
+}
+
+// play goes on for so long and returns the part of that time that each load
+// held a GPU, by the engine's own accounts.
+func (p *player) play(long time.Duration) map[ID]float64 {
+	began := p.now
+	for id, l := range p.loads {
+		l.before = p.held(id)
+	}
+	for until := p.now + long; p.now < until; {
+		next, who, drained := until, ID(""), false
+		for _, id := range p.ids {
+			if l := p.loads[id]; l.ends != 0 && l.ends < next {
+				next, who, drained = l.ends, id, true
+			} else if l.due != 0 && l.due < next {
+				next, who, drained = l.due, id, false
 			}
 		}
-	}
-	for i, l := range loads {
-		ids[i] = ID('a' + rune(i))
-		kernel[ids[i]] = l.kernel
-		l.req.Count = 1
-		step(Event{Kind: Added, VGPU: ids[i], Request: l.req})
-		step(Event{Kind: Bind, VGPU: ids[i]})
-	}
-	for i, l := range loads {
-		if !l.idle {
-			step(Event{Kind: Pending, VGPU: ids[i]})
+		p.now = max(p.now, next)
+		switch l := p.loads[who]; {
+		case who == "":
+		case drained:
+			l.began, l.ends = 0, 0
+			p.step(Event{Kind: Drained, VGPU: who, LastWork: p.now, Waiting: true})
+		default:
+			l.due = 0
+			p.step(Event{Kind: Deadline, VGPU: who})
 		}
 	}
-	for now < long {
-		next, who, drained := time.Duration(math.MaxInt64), ID(""), false
-		for _, id := range ids {
-			if at, ok := ends[id]; ok && at < next {
-				next, who, drained = at, id, true
-			}
-			if at, ok := due[id]; ok && at < next {
-				next, who, drained = at, id, false
-			}
-		}
-		if next == math.MaxInt64 {
-			now = long // the one that holds has the GPU to itself
-			break
-		}
-		now = max(now, next)
-		if drained {
-			delete(ends, who)
-			step(Event{Kind: Drained, VGPU: who, LastWork: now, Waiting: true})
-		} else {
-			delete(due, who)
-			step(Event{Kind: Deadline, VGPU: who})
-		}
-	}
-	got := make([]float64, len(loads))
-	for i, id := range ids {
-		s, _ := e.VGPU(id)
-		held := s.Usage.Held
-		if s.State == Holding || s.State == Draining {
-			held += now - s.Since
-		}
-		got[i] = float64(held) / float64(now)
+	got := make(map[ID]float64)
+	for id, l := range p.loads {
+		got[id] = float64(p.held(id)-l.before) / float64(p.now-began)
 	}
 	return got
+}
+
+func (p *player) held(id ID) time.Duration {
+	s, _ := p.e.VGPU(id)
+	if s.State == Holding || s.State == Draining {
+		return s.Usage.Held + p.now - s.Since
+	}
+	return s.Usage.Held
+}
+
+// playLines is the command play of a scenario. Its lines are
+//
+//	NAME [KEY=VALUE ...] [kernel=DURATION] [idle]   a container that comes
+//	EVENT ...                                       as in events
+//	DURATION NAME=PERCENT ...                       so long; what each must have held then, to 1 %
+func playLines(t *testing.T, d *datadriven.TestData, e *Engine) string {
+	var out strings.Builder
+	p := newPlayer(e)
+	if !strings.Contains(d.Input, "gpu-up ") {
+		p.step(Event{Kind: GPUUp, GPU: "g0"})
+	}
+	for line := range strings.Lines(d.Input) {
+		fields := strings.Fields(line)
+		if long, err := time.ParseDuration(fields[0]); err == nil {
+			got := p.play(long)
+			fmt.Fprintf(&out, "%v", long)
+			for _, id := range p.ids {
+				fmt.Fprintf(&out, " %s=%.1f", id, 100*got[id])
+				if said := p.loads[id].said; said != "" {
+					fmt.Fprintf(&out, " (%s)", said)
+				}
+			}
+			out.WriteString("\n")
+			for _, f := range fields[1:] {
+				id, value, _ := strings.Cut(f, "=")
+				var want float64
+				if _, err := fmt.Sscan(value, &want); err != nil {
+					d.Fatalf(t, "%s: %v", f, err)
+				}
+				if g := 100 * got[ID(id)]; math.Abs(g-want) > max(want/100, .01) {
+					d.Fatalf(t, "%s: %s had %.3f %% of the time", strings.TrimSpace(line), id, g)
+				}
+			}
+			continue
+		}
+		if _, ok := eventKinds[fields[0]]; ok {
+			p.step(parseEvent(t, d, fields))
+			continue
+		}
+		kernel, idle := time.Millisecond, false
+		fields = slices.DeleteFunc(fields, func(f string) bool {
+			value, ok := strings.CutPrefix(f, "kernel=")
+			if ok {
+				kernel = parseDuration(t, d, value)
+			}
+			idle = idle || f == "idle"
+			return ok || f == "idle"
+		})
+		p.add(parseEvent(t, d, append([]string{"added"}, fields...)), kernel, idle)
+	}
+	return out.String()
 }
 
 // A turn that overran for hours: the product of its debt overflowed, and the
@@ -111,88 +184,31 @@ func TestCapRemembersADebtOfHours(t *testing.T) {
 	}
 }
 
-func TestShares(t *testing.T) {
-	const ms = time.Millisecond
-	r := func(f func(*request.Request)) request.Request {
-		var q request.Request
-		f(&q)
-		return q
+// What flows into a bucket in one step is less than a nanosecond here: all of it
+// was lost, and a never had a turn again.
+func TestSmallCapFillsInSmallSteps(t *testing.T) {
+	e := New(Config{Window: time.Hour, Quantum: time.Microsecond})
+	e.Step(0, Event{Kind: GPUUp, GPU: "g"})
+	for _, id := range []ID{"a", "b"} {
+		r := request.Request{Count: 1}
+		if id == "a" {
+			r.MaxShare = .00001
+		}
+		e.Step(0, Event{Kind: Added, VGPU: id, Request: r})
+		e.Step(0, Event{Kind: Bind, VGPU: id})
+		e.Step(0, Event{Kind: Pending, VGPU: id})
 	}
-	weight := func(w int) request.Request { return r(func(q *request.Request) { q.Weight = w }) }
-	maximum := func(s float64) request.Request { return r(func(q *request.Request) { q.MaxShare = s }) }
-	for _, tc := range []struct {
-		description string
-		loads       []load
-	}{
-		{"equal weights share equally, whatever the kernels' length", []load{
-			{kernel: 1 * ms, want: 1. / 3}, {kernel: 7 * ms, want: 1. / 3}, {kernel: 19 * ms, want: 1. / 3},
-		}},
-		{"weights 1:2:4:8 with unequal kernels", []load{
-			{req: weight(100), kernel: 3 * ms, want: 1. / 15},
-			{req: weight(200), kernel: 1 * ms, want: 2. / 15},
-			{req: weight(400), kernel: 11 * ms, want: 4. / 15},
-			{req: weight(800), kernel: 2 * ms, want: 8. / 15},
-		}},
-		// What users of cGPU, XGPU and qGPU know, as settings: 20 slots,
-		// containers of 5 %, 5 % and 10 %.
-		{"preemptive: equal parts of what is there", []load{
-			{kernel: ms, want: 1. / 3}, {kernel: ms, want: 1. / 3}, {kernel: ms, want: 1. / 3},
-		}},
-		{"weighted preemptive: 25, 25, 50", []load{
-			{req: weight(100), kernel: ms, want: .25},
-			{req: weight(100), kernel: ms, want: .25},
-			{req: weight(200), kernel: ms, want: .5},
-		}},
-		{"weighted weak with the third idle: 50, 50, 0", []load{
-			{req: weight(100), kernel: ms, want: .5},
-			{req: weight(100), kernel: ms, want: .5},
-			{req: weight(200), kernel: ms, idle: true, want: 0},
-		}},
-		{"average of 20 slots: 5 each, on a GPU that is idle otherwise", []load{
-			{req: maximum(.05), kernel: ms, want: .05},
-			{req: maximum(.05), kernel: ms, want: .05},
-			{req: maximum(.05), kernel: ms, want: .05},
-		}},
-		{"fixed: 5, 5, 10", []load{
-			{req: maximum(.05), kernel: ms, want: .05},
-			{req: maximum(.05), kernel: 3 * ms, want: .05},
-			{req: maximum(.1), kernel: ms, want: .1},
-		}},
-		{"hybrid: one fixed at 30, two share the rest", []load{
-			{req: r(func(q *request.Request) { q.MinShare, q.MaxShare = .3, .3 }), kernel: ms, want: .3},
-			{kernel: ms, want: .35},
-			{kernel: ms, want: .35},
-		}},
-		{"a guarantee holds against any weight", []load{
-			{req: r(func(q *request.Request) { q.MinShare, q.Weight = .4, 1 }), kernel: 2 * ms, want: .4},
-			{req: weight(10000), kernel: 5 * ms, want: .6},
-		}},
-		{"a guarantee holds against a higher class", []load{
-			{req: r(func(q *request.Request) { q.MinShare, q.Priority = .25, request.Low }), kernel: 2 * ms, want: .25},
-			{req: r(func(q *request.Request) { q.Priority = request.High }), kernel: 2 * ms, want: .75},
-		}},
-		{"a guarantee holds against a long quantum", []load{
-			{req: r(func(q *request.Request) { q.MinShare = .4 }), kernel: 2 * ms, want: .4},
-			{req: r(func(q *request.Request) { q.Quantum, q.Weight = 10*time.Second, 10000 }), kernel: 2 * ms, want: .6},
-		}},
-		{"guarantees of all: 30, 30, 40 against weights that say otherwise", []load{
-			{req: r(func(q *request.Request) { q.MinShare, q.Weight = .3, 1 }), kernel: ms, want: .3},
-			{req: r(func(q *request.Request) { q.MinShare, q.Weight = .3, 10000 }), kernel: ms, want: .3},
-			{req: r(func(q *request.Request) { q.MinShare = .4 }), kernel: ms, want: .4},
-		}},
-		{"online beside offline: the higher class has it all while it wants it", []load{
-			{req: r(func(q *request.Request) { q.Priority = request.High }), kernel: ms, want: 1},
-			{req: r(func(q *request.Request) { q.Priority = request.Low }), kernel: ms, want: 0},
-		}},
-	} {
-		t.Run(tc.description, func(t *testing.T) {
-			got := shares(t, Config{}, tc.loads, 60*time.Second)
-			for i, l := range tc.loads {
-				if math.Abs(got[i]-l.want) > .01 {
-					t.Errorf("%d: %.4f of the time, want %.4f; all %.4f", i, got[i], l.want, got)
-				}
+	// It uses up its window, and b goes on in turns of 20 us.
+	now := 36 * time.Millisecond
+	e.Step(now, Event{Kind: Deadline, VGPU: "a"})
+	e.Step(now, Event{Kind: Drained, VGPU: "a", LastWork: now, Waiting: true})
+	for now < time.Second {
+		now += 20 * time.Microsecond
+		for _, a := range e.Step(now, Event{Kind: Complete, VGPU: "b", LastWork: now, Waiting: true}) {
+			if a.Kind == Grant && a.VGPU == "a" {
+				return
 			}
-			t.Logf("%.4f", got)
-		})
+		}
 	}
+	t.Errorf("no turn until %v", now)
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
 // OverrunPolicy is what becomes of a vGPU that does not drain in time.
@@ -52,7 +54,22 @@ func (e *Engine) nowPending(now time.Duration, v *vgpu) {
 		if t.state == Idle || t.state == Overrunning {
 			e.enqueue(now, t)
 		}
+		e.catchUp(now, t)
 		e.touch(t)
+	}
+}
+
+// catchUp lets members of t that were bound in the middle of its turn into it, if
+// they need no free GPU for that.
+func (e *Engine) catchUp(now time.Duration, t *gang) {
+	if !t.native || t.state != Holding {
+		return
+	}
+	for _, v := range t.members {
+		if v.waits && up(v.gpus) {
+			v.part = true
+			e.grantPart(now, v)
+		}
 	}
 }
 
@@ -68,6 +85,13 @@ func (e *Engine) arrive(now time.Duration, v *vgpu) {
 	}
 }
 
+// look takes in whether a client of v stands at the gate now.
+func (e *Engine) look(now time.Duration, v *vgpu, ev Event) {
+	if v.waits = v.waits && ev.Waiting; ev.Waiting {
+		e.arrive(now, v)
+	}
+}
+
 func (e *Engine) enqueue(now time.Duration, t *gang) {
 	t.pending = now
 	e.arrivals++
@@ -78,17 +102,39 @@ func (e *Engine) enqueue(now time.Duration, t *gang) {
 // queue puts t among those that wait for its GPUs, where its arrival says.
 func (e *Engine) queue(now time.Duration, t *gang) {
 	t.state = Waiting
-	t.start = t.finish
+	e.tag(now, t)
 	for _, g := range t.gpus {
-		if h := g.holder; h != nil && h.state == Holding && !h.taking {
-			// It has the GPU to itself: the virtual time is what it has come
-			// to, so that nobody is owed for the time when nobody waited.
-			g.virtual = max(g.virtual, h.start+h.vtime(now-h.granted))
-		}
 		g.waiting.add(t)
-		t.start = max(t.start, g.virtual)
 	}
 	e.touch(t)
+}
+
+// tag works out when the next turn of t starts in virtual time.
+func (e *Engine) tag(now time.Duration, t *gang) {
+	if t.lane != t.class { // what it has used elsewhere says nothing here
+		t.lane, t.finish = t.class, 0
+	}
+	t.start = t.finish
+	for _, g := range t.gpus {
+		if h := g.holder; h != nil && h.lane == t.lane && !e.contended(now, g, t.lane) {
+			// It has the GPU to itself: the virtual time is what it has come
+			// to, so that nobody is owed for the time when nobody waited.
+			g.advance(h.lane, h.start+h.vtime(now-h.granted))
+		}
+		t.start = max(t.start, g.virtual[t.lane-request.Low])
+	}
+}
+
+// retagged: t, which waits, has another class or tag.
+func (t *gang) retagged() {
+	for _, g := range t.gpus {
+		g.waiting.changed(t)
+	}
+}
+
+func (g *gpu) advance(class request.Priority, to time.Duration) {
+	at := &g.virtual[class-request.Low]
+	*at = max(*at, to)
 }
 
 func (e *Engine) dequeue(t *gang) {
@@ -104,6 +150,7 @@ func (e *Engine) dequeue(t *gang) {
 }
 
 func (e *Engine) grant(now time.Duration, t *gang) {
+	e.looks++
 	t.rank = t.class
 	t.guarded = e.aged(now, t) || t.owed(now) > 0
 	e.dequeue(t)
@@ -112,7 +159,7 @@ func (e *Engine) grant(now time.Duration, t *gang) {
 	if !t.native {
 		for _, g := range t.gpus {
 			g.holder = t
-			g.virtual = max(g.virtual, t.start)
+			g.advance(t.lane, e.smallest(now, g, t))
 		}
 	}
 	for _, v := range t.members {
@@ -185,12 +232,10 @@ func (e *Engine) revoke(now time.Duration, t *gang) {
 // which a thread at the gate holds.
 func (e *Engine) drainsLong(now time.Duration, v *vgpu, ev Event) {
 	t := v.gang
-	if ev.Waiting {
-		e.arrive(now, v)
-	}
+	e.look(now, v, ev)
 	v.stuck, v.idle = !ev.Progress, ev.Idle
 	switch {
-	case t.stuck() && t.resumes < maxResumes:
+	case t.stuck() && t.resumes < maxResumes && t.alone():
 		e.resume(now, t)
 	case t.stuck(), now >= v.drainBy:
 		e.overrun(now, t)
@@ -210,6 +255,18 @@ func (t *gang) stuck() bool {
 	return t.waits()
 }
 
+// alone says whether t holds its GPUs. One that was native until now, or an
+// overrun before a restart, drains beside others: it can not be resumed beside
+// them.
+func (t *gang) alone() bool {
+	for _, v := range t.members {
+		if v.part && slices.ContainsFunc(v.gpus, func(g *gpu) bool { return g.holder != t }) {
+			return false
+		}
+	}
+	return true
+}
+
 // resume opens the gates of t again, for a grace that doubles each time.
 func (e *Engine) resume(now time.Duration, t *gang) {
 	t.state, t.guarded = Holding, true
@@ -226,6 +283,9 @@ func (e *Engine) resume(now time.Duration, t *gang) {
 		}
 	}
 	e.touch(t)
+	if t.native { // since it was revoked
+		e.nativeChanged(now, t)
+	}
 }
 
 // overrun gives the GPUs of t to others although it did not drain. It waits for
@@ -242,13 +302,17 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 		e.account(now, v, Event{Idle: v.idle})
 		v.granted, v.waited = now, 0
 	}
+	e.chargeGang(now, t)
 	t.late, t.state = true, Overrunning
 	e.besideNoMore(t)
 	for _, g := range t.gpus {
 		if g.holder == t {
-			g.holder = nil
 			g.usage.Overruns++
 		}
+	}
+	e.release(now, t)
+	if t.name != "" {
+		e.regroup(now, t) // the next turn is also of those that were bound in this one
 	}
 	if e.cfg.Overrun == Freeze || t.waits() {
 		e.enqueue(now, t)
@@ -262,28 +326,34 @@ func (e *Engine) partEnded(now time.Duration, v *vgpu, ev Event) {
 	e.account(now, v, ev)
 	v.in = false
 	e.disarm(v)
-	if ev.Waiting {
-		e.arrive(now, v)
-	}
+	e.look(now, v, ev)
 	switch {
 	case !t.anyIn():
 		e.turnEnded(now, t)
 	case t.state == Holding && v.waits:
 		e.grantPart(now, v)
+	case t.state == Overrunning && v.waits:
+		e.enqueue(now, t)
 	}
 	e.touch(t)
 }
 
-// turnEnded releases what t holds.
-func (e *Engine) turnEnded(now time.Duration, t *gang) {
-	if len(t.members) != 1 && !t.late {
-		e.charge(t, t.granted, now, t.ended-t.granted)
-	}
+// release takes its GPUs from t, whose turn was charged.
+func (e *Engine) release(now time.Duration, t *gang) {
 	for _, g := range t.gpus {
 		if g.holder == t {
 			g.holder = nil
+			if !e.contended(now, g, t.lane) {
+				g.advance(t.lane, t.finish) // as in tag
+			}
 		}
 	}
+}
+
+// turnEnded: nothing of t is in flight any more.
+func (e *Engine) turnEnded(now time.Duration, t *gang) {
+	e.chargeGang(now, t)
+	e.release(now, t)
 	e.besideNoMore(t)
 	queued := t.state == Waiting // late, and drained while it waited for its next turn
 	if queued {
@@ -294,7 +364,7 @@ func (e *Engine) turnEnded(now time.Duration, t *gang) {
 	for _, v := range t.members {
 		v.part = false
 	}
-	if len(t.members) != 1 {
+	if t.name != "" {
 		e.regroup(now, t)
 	}
 	switch {
@@ -343,11 +413,22 @@ func (e *Engine) account(now time.Duration, v *vgpu, ev Event) {
 	e.do(Action{Kind: Account, VGPU: v.id, Turn: turn})
 }
 
+// chargeGang counts the turn of several vGPUs, which is over or late.
+func (e *Engine) chargeGang(now time.Duration, t *gang) {
+	if len(t.members) != 1 && !t.late {
+		e.charge(t, t.granted, now, t.ended-t.granted)
+	}
+}
+
 // charge counts what t used of its shares.
 func (e *Engine) charge(t *gang, from, now, used time.Duration) {
 	if t.late { // others have had their turns since t.start
 		t.finish += t.vtime(used)
 		t.start = max(t.start, t.finish)
+		if t.state == Waiting {
+			t.retagged()
+		}
+		from = now // it may have waited meanwhile
 	} else {
 		t.finish = t.start + t.vtime(used)
 	}
