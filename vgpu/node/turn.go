@@ -51,12 +51,13 @@ func (l *loop) settle(v *vgpu) {
 			l.take(v)
 		}
 	case draining:
-		if v.allClosed() {
-			if v.removed {
-				l.finishRemoval(v)
-			} else {
-				l.complete(v, arbiter.Drained)
-			}
+		switch {
+		case v.allClosed() && v.removed:
+			l.finishRemoval(v)
+		case v.allClosed():
+			l.complete(v, arbiter.Drained)
+		case !v.removed && v.anyWaiting(): // if it overran, it can have its next turn without
+			l.event(arbiter.Event{Kind: arbiter.Pending, VGPU: v.key})
 		}
 	}
 }

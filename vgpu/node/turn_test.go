@@ -265,6 +265,22 @@ func TestADrainThatDependsOnMoreIsAnOverrunInTheEnd(t *testing.T) {
 	b.ask("work", "work: passed")
 }
 
+// Its drain may never end: what is in flight can depend on that very thread.
+func TestAThreadThatComesAfterAnOverrunHasItsTurn(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond})
+	n.create("a")
+	n.create("b", "quantum=10s")
+	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
+	a1.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.untilState("a", "OVERRUN")
+	a2.tell("work")
+	b.ask("done", "done: ")
+	a2.expect("work: passed")
+	a1.ask("silent", "silent: ok")
+	a2.ask("silent", "silent: ok")
+}
+
 func TestAGangIsGrantedTogether(t *testing.T) {
 	n := newNode(t, settings{gpus: 2, quantum: time.Millisecond})
 	n.create("r0", "gang=job")
