@@ -137,7 +137,7 @@ func (s *suffering) want(down, cordon string, notes ...string) {
 // Each condition comes to be told when it is injected, of the right GPU alone, and
 // goes when it is cleared.
 func TestConditionsOfASimulatedGPU(t *testing.T) {
-	s := suffer(t, 2, 10*time.Millisecond)
+	s := suffer(t, 2, 100*time.Millisecond)
 	for _, h := range s.first(2) {
 		if h.Down != "" || h.Cordon != "" || h.Notes != nil {
 			t.Fatalf("%+v", h)
@@ -214,7 +214,7 @@ func TestEventsOfASimulatedGPU(t *testing.T) {
 // A lost GPU makes the whole set of events fail. The other GPU is still heard, and
 // the lost one when it is back.
 func TestEventsBesideALostGPU(t *testing.T) {
-	s := suffer(t, 2, 10*time.Millisecond)
+	s := suffer(t, 2, 500*time.Millisecond)
 	s.first(2)
 	s.inject("--gpu", "1", "--lost", "on", "--xid", "79")
 	if h := s.next(); h.UUID != s.uuid(1) || h.Down == "" {
@@ -244,7 +244,7 @@ func TestEventsBesideALostGPU(t *testing.T) {
 }
 
 func TestADriverWithoutEventsIsPolledAndSaysSoOnce(t *testing.T) {
-	s := suffer(t, 1, 10*time.Millisecond, "--no-events", "on")
+	s := suffer(t, 1, 100*time.Millisecond, "--no-events", "on")
 	s.first(1)
 	s.inject("--gpu", "0", "--mig", "on")
 	if h := s.next(); h.Cordon == "" {
@@ -260,7 +260,7 @@ func TestADriverWithoutEventsIsPolledAndSaysSoOnce(t *testing.T) {
 // One GPU's calls hang. The other's state is told, its memory can be read, and the
 // watch ends; only Close can not do its work.
 func TestAHangingDriverHoldsUpNobody(t *testing.T) {
-	s := suffer(t, 2, 10*time.Millisecond)
+	s := suffer(t, 2, 100*time.Millisecond)
 	s.first(2)
 	s.inject("--gpu", "0", "--hang", "on")
 	if h := s.next(); h.UUID != s.uuid(0) || h.Cordon != "the driver does not answer for this GPU" {
@@ -278,7 +278,7 @@ func TestAHangingDriverHoldsUpNobody(t *testing.T) {
 }
 
 func TestAHangIsOver(t *testing.T) {
-	s := suffer(t, 2, 10*time.Millisecond)
+	s := suffer(t, 2, 100*time.Millisecond)
 	s.first(2)
 	s.inject("--gpu", "1", "--hang", "on")
 	s.want("", "the driver does not answer for this GPU")
