@@ -130,9 +130,13 @@ func TestAGPULostBeforeTheAnswerIsNotAnswered(t *testing.T) {
 	l.add(v)
 	l.bindLooked(v)
 	l.health(gpu.Health{UUID: gpuUUID(0), Down: "lost"})
-	go func() { _ = l.poller.run() }() // what the store has to say comes only now
+	ended := make(chan error, 1)
+	go func() { ended <- l.poller.run() }() // what the store has to say comes only now
 	got := <-answer
 	l.poller.quit()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 	if len(got) != 1 || got[0] != arbiter.UUID(gpuUUID(1)) {
 		t.Errorf("bound to %v", got)
 	}
