@@ -131,10 +131,14 @@ model: setup-model ## check the model of the grant word (FULL=1: also what takes
 	$(say) "the grant word's model, and the flaws planted in it"
 	@hooks/gate/model/model.sh $(if $(FULL),full)
 
-.PHONY: bench
-bench: ## measure the engine (hand-over and gate cost come with a later issue)
-	$(say) "the engine's part of a hand-over"
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime 1s ./vgpu/arbiter ./vgpu/wire
+.PHONY: bench bench-programs
+BENCH_OUT ?= $(BUILD)/bench.json
+bench: build bench-programs ## hold the arbiter against its budgets (SHORT=1: in under a minute; see docs/bench.md; needs root)
+	$(say) "rows go to $(BENCH_OUT)"
+	@GO='$(GO)' exec $(BUILD)/bench/bench -out '$(BENCH_OUT)' $(if $(SHORT),-short) $(if $(GROUP),-only '$(GROUP)')
+bench-programs:
+	@$(MAKE) -C integration/bench OUT=$(BUILD)/bench
+	@$(GOBUILD) -o $(BUILD)/bench/bench ./integration/bench
 
 .PHONY: fuzz
 FUZZTIME ?= 100000x

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// engine takes the step of a hand-over from the engine's own benchmark: on 8 GPUs,
+// with 512 vGPUs and with one for each GPU.
+func (b *bench) engine(ctx context.Context) error {
+	lines, err := b.output(ctx, goCommand(), "test", "-run", "^$", "-bench", "HandOver/^(8|512)$", "-benchtime", "5000x",
+		"-count", strconv.Itoa(b.size.engineRuns), "./vgpu/arbiter")
+	if err != nil {
+		return err
+	}
+	runs := make(map[string][]time.Duration) // picoseconds, by the number of vGPUs
+	for _, line := range lines {
+		f := strings.Fields(line)
+		if len(f) < 4 || f[3] != "ns/op" {
+			continue
+		}
+		_, name, _ := strings.Cut(f[0], "/")
+		name, _, _ = strings.Cut(name, "-") // the number of CPUs
+		ns, err := strconv.ParseFloat(f[2], 64)
+		if err != nil {
+			return fmt.Errorf("go test said %q: %w", line, err)
+		}
+		runs[name] = append(runs[name], time.Duration(ns*1000))
+	}
+	few, many := quantile(runs["8"], .5), quantile(runs["512"], .5)
+	if few == 0 || many == 0 {
+		return fmt.Errorf("go test said nothing about 8 and 512 vGPUs:\n%s", strings.Join(lines, "\n"))
+	}
+	samples := len(runs["512"])
+	b.row(row{
+		name: "engine_step_512_ns", value: float64(many) / 1000, unit: "ns", budget: 1000, rule: most, samples: samples,
+		note: "median of runs of 5000 steps",
+	})
+	b.row(row{
+		name: "engine_step_512", value: ratio(many, few), unit: "of 8 vGPUs", budget: 2, rule: most, samples: samples,
+		note: fmt.Sprintf("%.0f ns over %.0f ns", float64(many)/1000, float64(few)/1000),
+	})
+	return nil
+}
+
+// gate takes what a launch costs beyond the bare call from the driver library's
+// own benchmark.
+func (b *bench) gate(ctx context.Context) error {
+	if !b.size.gate {
+		return nil // it builds a library first, which takes its time
+	}
+	lines, err := b.output(ctx, goCommand(), "test", "-run", "^$", "-bench", "Launch", "-benchtime", "1x", "-count", "3", "./hooks/driver/test")
+	if err != nil {
+		return err
+	}
+	var adds []float64
+	for _, line := range lines {
+		f := strings.Fields(line)
+		for i := 1; i < len(f); i++ {
+			if f[i] == "explicit-adds" {
+				n, err := strconv.ParseFloat(f[i-1], 64)
+				if err != nil {
+					return fmt.Errorf("go test said %q: %w", line, err)
+				}
+				adds = append(adds, n)
+			}
+		}
+	}
+	if len(adds) == 0 {
+		return fmt.Errorf("go test said nothing about launches:\n%s", strings.Join(lines, "\n"))
+	}
+	best := adds[0]
+	for _, n := range adds {
+		best = min(best, n)
+	}
+	b.row(row{
+		name: "gate_overhead", value: best, unit: "locked adds", budget: 4, rule: most, samples: len(adds),
+		note: "goal 2; a launch on an explicit stream; best run",
+	})
+	return nil
+}
+
+// goCommand is the one that built this.
+func goCommand() string { return cmp.Or(os.Getenv("GO"), "go") }

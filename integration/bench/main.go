@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bench holds the arbiter against its budgets (docs/design.md, section
+// 11) on this machine. docs/bench.md says what each row is; make bench builds and
+// runs it.
+//
+// Wherever it can, it measures in units of the same run: what one wake-up of
+// another process, one locked add and one round trip over a socket take here. It
+// starts vgpud as a process of its own, with simulated GPUs, and clients as
+// processes with the real gate (hooks/gate) and without a GPU: their work is time
+// that passes. All that it started is gone when it ends. It needs root.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
+)
+
+func main() {
+	// The processes that it starts die with the thread that started them.
+	runtime.LockOSThread()
+	out := flag.String("out", "", "write the rows to `FILE` as JSON, too")
+	short := flag.Bool("short", false, "fewer samples and shorter windows, in less than a minute")
+	only := flag.String("only", "", "measure one `GROUP` alone, after the floor; see docs/bench.md")
+	flag.Parse()
+	if err := run(*out, *short, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench: failed:", err)
+		os.Exit(1)
+	}
+}
+
+// limit is when something hangs.
+const limit = 10 * time.Minute
+
+// group is what is measured together. Its name is for -only.
+type group struct {
+	name    string
+	measure func(*bench, context.Context) error
+}
+
+var groups = []group{
+	{"handover", (*bench).handover},
+	{"first", (*bench).first},
+	{"rate", (*bench).rate},
+	{"engine", (*bench).engine},
+	{"scale", (*bench).scale},
+	{"share", (*bench).share},
+	{"many", (*bench).many},
+	{"gate", (*bench).gate},
+}
+
+func run(out string, short bool, only string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the benchmark took too long"))
+	defer cancel()
+
+	paths, err := harness.DefaultPaths()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "vgpu-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{paths: paths, dir: dir, programs: filepath.Join(paths.Root, "build", "bench"), size: full}
+	if short {
+		b.size = brief
+	}
+	if b.cpus, err = splitCPUs(); err != nil {
+		return err
+	}
+	describe(short)
+	if err := b.floor(ctx); err != nil {
+		return err
+	}
+	for _, g := range groups {
+		if only != "" && only != g.name {
+			continue
+		}
+		if err := g.measure(b, ctx); err != nil {
+			return fmt.Errorf("%s: %w", g.name, errors.Join(err, context.Cause(ctx)))
+		}
+	}
+	if out != "" {
+		if err := writeJSON(out, b.rows); err != nil {
+			return err
+		}
+	}
+	return verdict(b.rows)
+}
+
+// bench is one run.
+type bench struct {
+	paths    harness.Paths
+	dir      string // temporary
+	programs string // where the C programs are
+	size     size
+	cpus     cpus
+	rows     []row
+
+	vgpuds int // started so far
+
+	// The floor of this run.
+	wake, roundTrip time.Duration
+}
+
+// size is how much is measured.
+type size struct {
+	floorSamples int
+	rounds       int // of hand-overs; the best counts
+	handovers    int // in a round
+	firsts       int
+	kept         int
+	rate         time.Duration
+	engineRuns   int
+	window       time.Duration // of the shares
+	windows      int           // that begin one second after the other
+	shareBudget  float64
+	idle         time.Duration
+	gate         bool
+}
+
+var full = size{
+	floorSamples: 20000, rounds: 10, handovers: 2000, firsts: 5000, kept: 100000, rate: 5 * time.Second,
+	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, idle: 20 * time.Second, gate: true,
+}
+
+// One turn more or less weighs more in a shorter window: the budget grows as it
+// shrinks. vgpud looks for leaks every 10 s, so it is idle for no less than that.
+var brief = size{
+	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
+	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, idle: 10 * time.Second,
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+)
+
+// node is a vgpud with one simulated GPU, in a process of its own, and its vGPUs.
+type node struct {
+	daemon *harness.Daemon
+	dirs   []string // of the vGPUs: where their clients connect
+}
+
+// startNode starts a vgpud and makes vGPUs with these annotations, one for each
+// element. It is a fresh one: nothing that was learned before counts.
+func (b *bench) startNode(ctx context.Context, vgpus []map[string]string) (_ *node, err error) {
+	b.vgpuds++
+	dir := filepath.Join(b.dir, fmt.Sprint(b.vgpuds))
+	daemon, err := harness.StartDaemon(ctx, b.paths, harness.DaemonOptions{Dir: dir, Quantum: 20 * time.Millisecond})
+	if err != nil {
+		return nil, err
+	}
+	n := &node{daemon: daemon}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.stop())
+		}
+	}()
+	if err := pin(n.pid(), b.cpus.vgpud); err != nil {
+		return nil, err
+	}
+	return n, daemon.Control(func(c v1.ControlClient) error {
+		for i, annotations := range vgpus {
+			resp, err := c.Create(ctx, &v1.CreateRequest{
+				Container: &v1.Container{Containerd: "bench", Namespace: "bench", Id: fmt.Sprint(i)},
+				Instance:  "1", Bundle: dir, DefaultCount: 1, Annotations: annotations,
+			})
+			if err != nil {
+				return fmt.Errorf("failed to make a vGPU: %w", err)
+			}
+			n.dirs = append(n.dirs, resp.GetEdits().GetMounts()[0].GetSource())
+		}
+		return nil
+	})
+}
+
+// plain is so many vGPUs that ask for nothing.
+func plain(n int) []map[string]string { return make([]map[string]string, n) }
+
+func (n *node) stop() error {
+	if n.daemon.Process() == nil {
+		return nil
+	}
+	return n.daemon.Process().Stop()
+}
+
+func (n *node) pid() int { return n.daemon.Process().PID() }
+
+// turns is how many have ended.
+func (n *node) turns(ctx context.Context) (uint64, error) {
+	gpus, err := n.daemon.PhysicalGPUs(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return gpus[0].GetTurns(), nil
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// row is one number and what it may be at most, or at least.
+type row struct {
+	name    string
+	value   float64
+	unit    string
+	budget  float64
+	rule    rule
+	samples int
+	note    string // for people: how it came about in this run
+}
+
+// rule is what a budget is.
+type rule int
+
+const (
+	none rule = iota // a number that others are measured in
+	most
+	least
+)
+
+func (r row) pass() bool {
+	switch r.rule {
+	case most:
+		return r.value <= r.budget
+	case least:
+		return r.value >= r.budget
+	}
+	return true
+}
+
+// row shows a row as soon as it is there.
+func (b *bench) row(r row) {
+	b.rows = append(b.rows, r)
+	verdict, budget := "", ""
+	if r.rule != none {
+		verdict, budget = "ok", "<= "
+		if r.rule == least {
+			budget = ">= "
+		}
+		budget += number(r.budget)
+		if !r.pass() {
+			verdict = "MISSED"
+		}
+	}
+	fmt.Printf("%-20s %10s  %-10s %-22s %-6s %8d  %s\n", r.name, number(r.value), budget, r.unit, verdict, r.samples, r.note)
+}
+
+func number(v float64) string {
+	switch {
+	case v == 0:
+		return "0"
+	case v < .1:
+		return fmt.Sprintf("%.5f", v)
+	case v < 100:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// MarshalJSON writes a row as docs/design.md says it. The rows of the floor have
+// no budget: null.
+func (r row) MarshalJSON() ([]byte, error) {
+	var budget *float64
+	if r.rule != none {
+		budget = &r.budget
+	}
+	return json.Marshal(struct {
+		Name    string   `json:"name"`
+		Value   float64  `json:"value"`
+		Budget  *float64 `json:"budget"`
+		Unit    string   `json:"unit"`
+		Pass    bool     `json:"pass"`
+		Samples int      `json:"samples"`
+	}{r.name, r.value, budget, r.unit, r.pass(), r.samples})
+}
+
+func writeJSON(path string, rows []row) error {
+	data, err := json.MarshalIndent(rows, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("failed to write the rows: %w", err)
+	}
+	return nil
+}
+
+// verdict is the error that names what is over its budget.
+func verdict(rows []row) error {
+	var missed []string
+	for _, r := range rows {
+		if !r.pass() {
+			missed = append(missed, r.name)
+		}
+	}
+	if len(missed) > 0 {
+		return fmt.Errorf("missed the budget: %s", strings.Join(missed, ", "))
+	}
+	return nil
+}
