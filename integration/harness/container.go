@@ -22,6 +22,7 @@ import (
 // Spec is a container to start.
 type Spec struct {
 	ID          string
+	Namespace   string // of containerd; the daemon's if empty
 	Rootfs      string // directory, used as it is
 	Args        []string
 	Runtime     string // the daemon's default if empty
@@ -72,7 +73,7 @@ type Container struct {
 	ID  string
 	PID int // of its first process, on the host
 
-	daemon  *Containerd
+	daemon  *Containerd // with the container's namespace
 	pidfd   int
 	removed bool
 }
@@ -80,7 +81,8 @@ type Container struct {
 // Launch starts a container and returns once its first process runs. If that
 // fails, the record that ctr leaves of it is removed. Safe for concurrent use.
 func (c *Containerd) Launch(ctx context.Context, s Spec) (*Container, error) {
-	container := &Container{ID: s.ID, daemon: c, pidfd: -1}
+	daemon := c.in(s.Namespace)
+	container := &Container{ID: s.ID, daemon: daemon, pidfd: -1}
 	c.mu.Lock()
 	c.containers = append(c.containers, container)
 	c.mu.Unlock()
@@ -89,7 +91,7 @@ func (c *Containerd) Launch(ctx context.Context, s Spec) (*Container, error) {
 	if s.User != "" {
 		program = c.newest // ctr 1.6 can not choose a user; a newer one can, on every daemon
 	}
-	_, err := c.ctrOf(ctx, program, c.RunArgs(s, "--detach", "--log-uri", "file://"+c.outputPath(s.ID), "--pid-file", pidFile)...)
+	_, err := daemon.ctrOf(ctx, program, daemon.RunArgs(s, "--detach", "--log-uri", "file://"+c.outputPath(s.ID), "--pid-file", pidFile)...)
 	if err != nil {
 		// A context of its own: the one given may be what ended.
 		cleanup, cancel := context.WithTimeout(context.Background(), startLimit)
@@ -186,6 +188,29 @@ func (c *Container) Exec(ctx context.Context, args ...string) (string, error) {
 func (c *Container) Kill(ctx context.Context, s syscall.Signal) error {
 	_, err := c.daemon.ctr(ctx, "task", "kill", "--signal", strconv.Itoa(int(s)), c.ID)
 	return err
+}
+
+// Pause freezes the container's processes, through containerd.
+func (c *Container) Pause(ctx context.Context) error {
+	_, err := c.daemon.ctr(ctx, "task", "pause", c.ID)
+	return err
+}
+
+// Resume lets them run again.
+func (c *Container) Resume(ctx context.Context) error {
+	_, err := c.daemon.ctr(ctx, "task", "resume", c.ID)
+	return err
+}
+
+// TaskState is what containerd says of the container's task, such as RUNNING.
+func (c *Container) TaskState(ctx context.Context) (string, error) {
+	out, err := c.daemon.ctr(ctx, "task", "list")
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == c.ID {
+			return f[2], err
+		}
+	}
+	return "", err
 }
 
 // ShimPID finds the container's shim.

@@ -37,6 +37,17 @@ type Containerd struct {
 	containers []*Container // all that were ever launched
 }
 
+// in is the daemon as a container in a namespace sees it; empty: that of all.
+func (c *Containerd) in(namespace string) *Containerd {
+	if namespace == "" {
+		return c
+	}
+	return &Containerd{
+		Version: c.Version, Dir: c.Dir, Socket: c.Socket, Namespace: namespace, Runtime: c.Runtime,
+		bin: c.bin, newest: c.newest, env: c.env, process: c.process,
+	}
+}
+
 // ContainerdOptions are what differs between private daemons.
 type ContainerdOptions struct {
 	Version   Version
@@ -199,7 +210,7 @@ func (c *Containerd) close(ctx context.Context) error {
 	errs = append(errs, c.process.Stop())
 	for _, container := range c.launched() {
 		// The stock manager leaves the socket of a shim that was killed.
-		_ = os.Remove(c.shimSocket(container.ID))
+		_ = os.Remove(container.daemon.shimSocket(container.ID))
 	}
 	return errors.Join(errs...)
 }

@@ -5,11 +5,13 @@ package harness
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/containerd/ttrpc"
@@ -37,6 +39,7 @@ type DaemonOptions struct {
 	Library string        // the take-over library; the built one if empty
 	Quantum time.Duration // the daemon's default if zero
 	Drain   time.Duration // deadline of a drain; the daemon's default if zero
+	Engine  string        // more lines of the configuration's [engine]
 	// LogLevel is "info" if empty. Turns needs "trace".
 	LogLevel string
 }
@@ -84,6 +87,7 @@ format = "json"
 	if o.Drain > 0 {
 		config += fmt.Sprintf("drain_deadline = %q\n", o.Drain)
 	}
+	config += o.Engine
 	if err := os.WriteFile(d.configPath(), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
@@ -154,9 +158,24 @@ func (d *Daemon) PhysicalGPUs(ctx context.Context) ([]*v1.GPU, error) {
 
 // CLI runs the operator's command line on this daemon and returns its stdout.
 func (d *Daemon) CLI(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(d.paths.Bin, "vgpu"), append([]string{"--address", d.Socket}, args...)...)
+	cmd := d.cli(ctx, args...)
 	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("vgpu %s: %w: %s", strings.Join(args, " "), err, exit.Stderr)
+	}
 	return string(out), err
+}
+
+// Follow starts a command of the operator's command line that goes on by itself.
+// What it writes is in the Process's log, which is named after name.
+func (d *Daemon) Follow(name string, args ...string) (*Process, error) {
+	cmd := d.cli(context.Background(), args...)
+	return startProcess("vgpu "+strings.Join(args, " "), filepath.Join(d.Dir, name+".log"), cmd)
+}
+
+func (d *Daemon) cli(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, filepath.Join(d.paths.Bin, "vgpu"), append([]string{"--address", d.Socket}, args...)...)
 }
 
 // ShimConfig writes the handler configuration that points shims at this daemon

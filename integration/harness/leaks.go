@@ -44,10 +44,10 @@ func (n *Node) leaks(ctx context.Context) []string {
 		left = append(left, "cgroup "+dir)
 	}
 	for _, c := range n.Containerd.launched() {
-		if socket := n.Containerd.shimSocket(c.ID); exists(socket) {
+		if socket := c.daemon.shimSocket(c.ID); exists(socket) {
 			left = append(left, "socket "+socket)
 		}
-		if bundle := n.Containerd.BundlePath(c.ID); exists(bundle) {
+		if bundle := c.daemon.BundlePath(c.ID); exists(bundle) {
 			left = append(left, "bundle "+bundle)
 		}
 	}
@@ -108,18 +108,29 @@ func (n *Node) strays() []process {
 }
 
 // cgroups lists the directories of the Node's containers in every hierarchy,
-// deepest first; with an empty pattern the namespace's own as well.
+// deepest first; with an empty pattern the namespaces' own as well.
 func (n *Node) cgroups(pattern string) []string {
-	name := filepath.Base(n.Dir)
-	var all []string
-	for _, base := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-		below, _ := filepath.Glob(filepath.Join(base, name, "*", "cgroup.procs")) // the patterns are well formed
-		for _, f := range below {
-			all = append(all, filepath.Dir(f))
+	names := []string{filepath.Base(n.Dir)}
+	if n.Containerd != nil {
+		for _, c := range n.Containerd.containers {
+			if !slices.Contains(names, c.daemon.Namespace) {
+				names = append(names, c.daemon.Namespace)
+			}
 		}
-		if pattern == "" {
-			own, _ := filepath.Glob(filepath.Join(base, name))
-			all = append(all, own...)
+	}
+	var all []string
+	for _, name := range names {
+		for _, base := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+			// vgpud makes one below a container's; the patterns are well formed.
+			deeper, _ := filepath.Glob(filepath.Join(base, name, "*", "*", "cgroup.procs"))
+			below, _ := filepath.Glob(filepath.Join(base, name, "*", "cgroup.procs"))
+			for _, f := range append(deeper, below...) {
+				all = append(all, filepath.Dir(f))
+			}
+			if pattern == "" {
+				own, _ := filepath.Glob(filepath.Join(base, name))
+				all = append(all, own...)
+			}
 		}
 	}
 	return all

@@ -127,6 +127,11 @@ func (n *Node) Close(ctx context.Context) error {
 // cgroups that runc made for the namespace.
 func (n *Node) sweep(ctx context.Context) error {
 	kill := func() error {
+		// What is frozen under cgroup v1 does not even take SIGKILL.
+		for _, dir := range n.cgroups("*") {
+			_ = os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0)
+			_ = os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("0"), 0)
+		}
 		var left []string
 		for _, p := range n.strays() {
 			_ = unix.Kill(p.pid, unix.SIGKILL)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -129,6 +130,41 @@ func (d *Daemon) Overlap(ctx context.Context) (Overlap, error) {
 // LogText is the log as simgpu log prints it.
 func (d *Daemon) LogText(ctx context.Context) ([]byte, error) {
 	return d.simgpu(ctx, "log", d.Machine)
+}
+
+// Inject makes a simulated GPU suffer: see simgpu inject --help.
+func (d *Daemon) Inject(ctx context.Context, gpu int, condition ...string) error {
+	_, err := d.simgpu(ctx, append([]string{"inject", d.Machine, "--gpu", strconv.Itoa(gpu)}, condition...)...)
+	return err
+}
+
+// Together counts the pieces of work of a that were in flight together with some
+// of b on the same GPU. What has not ended counts until now.
+func Together(log []Operation, a, b func(Tenant) bool) int {
+	type span struct{ from, to time.Duration }
+	spans := map[int][]span{} // of b, by GPU
+	over := func(op Operation) span {
+		if op.End == 0 {
+			return span{op.Submit, 1<<63 - 1}
+		}
+		return span{op.Submit, op.End}
+	}
+	for _, op := range log {
+		if op.Class == ClassWork && b(op.Tenant) {
+			spans[op.GPU] = append(spans[op.GPU], over(op))
+		}
+	}
+	n := 0
+	for _, op := range log {
+		if op.Class != ClassWork || !a(op.Tenant) {
+			continue
+		}
+		mine := over(op)
+		if slices.ContainsFunc(spans[op.GPU], func(s span) bool { return s.from < mine.to && mine.from < s.to }) {
+			n++
+		}
+	}
+	return n
 }
 
 func (d *Daemon) simgpu(ctx context.Context, args ...string) ([]byte, error) {

@@ -220,7 +220,7 @@ func (m *machine) overlap() overlap {
 
 // TestPrograms runs the programs that check one process's view.
 func TestPrograms(t *testing.T) {
-	for _, name := range []string{"vecadd", "streams", "capture", "errors", "queue", "procaddr"} {
+	for _, name := range []string{"vecadd", "streams", "capture", "errors", "queue", "meet", "procaddr"} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, "--gpus", "1", "--memory", "256Mi")
 			m.run(name)
@@ -287,6 +287,28 @@ func TestTwoTenantsShareOneGPU(t *testing.T) {
 	// 200 ms of GPU time can not pass in less, whoever runs when.
 	if o.BusyNS < 200e6 {
 		t.Errorf("%d ns for 200 ms of work: the GPU is not shared but doubled", o.BusyNS)
+	}
+}
+
+// TestKernelsMeet: the kernels of a collective spin until all run, each in a
+// process of its own.
+func TestKernelsMeet(t *testing.T) {
+	m := newMachine(t, "--gpus", "1")
+	word := filepath.Join(t.TempDir(), "word")
+	if err := os.WriteFile(word, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, b := m.command(true, "meet", word), m.command(true, "meet", word)
+	for _, cmd := range []*exec.Cmd{a, b} {
+		cmd.Stderr = os.Stderr
+		if err := cmd.Start(); err != nil {
+			t.Fatal("a mount namespace of its own needs root: ", err)
+		}
+	}
+	for _, cmd := range []*exec.Cmd{a, b} {
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -4,14 +4,23 @@
  *
  *   hog [--ms MS] [--kernel-us US] [--depth N] [--kernels DIR]
  *
- * Runs for --ms (0: until it is killed) with --depth kernels of --kernel-us in
- * flight. Says "running" once its first kernel was complete, and prints one line
- * of JSON at the end.
+ * Runs for --ms (0: until SIGTERM) with --depth kernels of --kernel-us in flight.
+ * Says "running" once its first kernel was complete, and prints one line of JSON
+ * at the end.
  */
 #include "common.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+static volatile sig_atomic_t ended;
+
+static void end(int signal)
+{
+	(void)signal;
+	ended = 1;
+}
 
 int main(int argc, char **argv)
 {
@@ -25,13 +34,14 @@ int main(int argc, char **argv)
 
 	if (!depth || !done)
 		fail("--depth must be 1 or more");
+	signal(SIGTERM, end);
 	open_device();
 	spin = load_kernel(argc, argv, "spin_us");
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	for (uint64_t i = 0; i < depth; i++)
 		CU(cuEventCreate(&done[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
 	begin = now_ns();
-	while (!ms || now_ns() - begin < ms * 1000000) {
+	while (!ended && (!ms || now_ns() - begin < ms * 1000000)) {
 		CUevent slot = done[launched % depth];
 
 		if (launched >= depth)

@@ -66,7 +66,7 @@ static void run_step(struct gpu *g, uint32_t gpu, struct op *op, uint64_t slice_
 	CUresult r = CUDA_SUCCESS;
 
 	context_look_locked(ctx);
-	bool dead = ctx->error != CUDA_SUCCESS;
+	bool dead = ctx->error != CUDA_SUCCESS, over = false;
 	/* A step that only its slice interrupted has lost no time. */
 	if (g->resume == op && now - g->resume_ns < slice_end - now)
 		from = g->resume_ns;
@@ -88,6 +88,8 @@ static void run_step(struct gpu *g, uint32_t gpu, struct op *op, uint64_t slice_
 
 		until = ends ? from + left : slice_end;
 		clock_sleep_until(until, ends);
+		/* One that spins until something happens is looked at once a slice. */
+		over = st->duration_ns == ENDLESS && step_over(st);
 	}
 	now = clock_ns();
 	atomic_fetch_add_explicit(&sim.mc.m->gpu[gpu].busy_ns, now - from, memory_order_relaxed);
@@ -98,7 +100,7 @@ static void run_step(struct gpu *g, uint32_t gpu, struct op *op, uint64_t slice_
 	/* Only what the slice had in it counts: we may have been stopped meanwhile. */
 	op->progress_ns += until - from;
 	bool others = now >= slice_end && (turn_wanted(&sim.mc, gpu) || !turn_held(&sim.mc, gpu));
-	if (r || dead || (st->duration_ns != ENDLESS && op->progress_ns >= st->duration_ns)) {
+	if (r || dead || over || (st->duration_ns != ENDLESS && op->progress_ns >= st->duration_ns)) {
 		step_done_locked(op);
 	} else {
 		stream_rotate_locked(op->stream);

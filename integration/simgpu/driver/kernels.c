@@ -4,6 +4,7 @@
  * that a real driver compiles, under the same entry name and with the same
  * parameters.
  */
+#include <stdatomic.h>
 #include <string.h>
 
 #include "sim.h"
@@ -83,12 +84,32 @@ static CUresult endless(const struct launch *l, uint64_t *ns)
 	return CUDA_SUCCESS;
 }
 
+/* Also between processes: the word may be in host memory that they share. */
+static CUresult meet(const struct launch *l, uint64_t *ns)
+{
+	_Atomic uint32_t *arrived = memory_at(read_param(l, 0), sizeof(*arrived), false);
+
+	*ns = threads(l) ? ENDLESS : 0;
+	if (!arrived)
+		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	atomic_fetch_add(arrived, (uint32_t)threads(l));
+	return CUDA_SUCCESS;
+}
+
+static bool all_met(const struct launch *l)
+{
+	_Atomic uint32_t *arrived = memory_at(read_param(l, 0), sizeof(*arrived), false);
+
+	return !arrived || atomic_load(arrived) >= (read_param(l, 1) & UINT32_MAX);
+}
+
 const struct body bodies[] = {
-	{ "spin_us", 1, { 4 }, spin_us },
-	{ "vec_add_f32", 4, { 8, 8, 8, 4 }, vec_add_f32 },
-	{ "fill_u32", 3, { 8, 4, 4 }, fill_u32 },
-	{ "endless", 0, { 0 }, endless },
-	{ NULL, 0, { 0 }, NULL },
+	{ "spin_us", 1, { 4 }, spin_us, NULL },
+	{ "vec_add_f32", 4, { 8, 8, 8, 4 }, vec_add_f32, NULL },
+	{ "fill_u32", 3, { 8, 4, 4 }, fill_u32, NULL },
+	{ "endless", 0, { 0 }, endless, NULL },
+	{ "meet", 2, { 8, 4 }, meet, all_met },
+	{ NULL, 0, { 0 }, NULL, NULL },
 };
 
 const struct body *body_find(const char *name)

@@ -286,6 +286,7 @@ void *host_thread(void *arg);
 
 /* step.c: the effect of a step, without the mutex */
 CUresult step_run(struct context *ctx, struct step *st);
+bool step_over(const struct step *st); /* an ENDLESS one */
 
 /* event.c */
 void event_put_locked(struct event *e);
@@ -331,6 +332,8 @@ struct body {
 	uint32_t size[8];
 	/* Computes; sets the GPU time it takes. Runs without the mutex. */
 	CUresult (*run)(const struct launch *l, uint64_t *duration_ns);
+	/* Whether an ENDLESS one is over now; NULL: never. Runs without the mutex. */
+	bool (*over)(const struct launch *l);
 };
 extern const struct body bodies[];
 const struct body *body_find(const char *name);

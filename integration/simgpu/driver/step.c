@@ -60,6 +60,11 @@ static CUresult run_set(struct step *st)
 	return CUDA_SUCCESS;
 }
 
+bool step_over(const struct step *st)
+{
+	return st->kind == STEP_KERNEL && st->launch.body->over && st->launch.body->over(&st->launch);
+}
+
 CUresult step_run(struct context *ctx, struct step *st)
 {
 	(void)ctx;

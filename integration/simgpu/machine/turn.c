@@ -88,6 +88,8 @@ static void wait_for_turn(struct machine *mc, struct sim_gpu *g)
 	uint32_t self = (uint32_t)mc->row + 1;
 
 	for (;;) {
+		/* Again: whoever took the turn from us while we were stopped cleared it. */
+		atomic_fetch_or(&g->wanting[mc->row / 64], 1ull << (mc->row % 64));
 		uint32_t w = atomic_load(&g->turn);
 		uint32_t owner = w & OWNER_MASK;
 		uint64_t now = clock_ns();
@@ -100,9 +102,12 @@ static void wait_for_turn(struct machine *mc, struct sim_gpu *g)
 				continue;
 		} else if (owner == NOBODY || overdue(g, mc, now)) {
 			atomic_store(&g->since_ns, now);
-			if (atomic_compare_exchange_strong(&g->turn, &w, word_of(w, self)))
-				return;
-			continue;
+			if (!atomic_compare_exchange_strong(&g->turn, &w, word_of(w, self)))
+				continue;
+			/* One that is stopped gets no more turns until it runs. */
+			if (owner != NOBODY)
+				atomic_fetch_and(&g->wanting[(owner - 1) / 64], ~(1ull << ((owner - 1) % 64)));
+			return;
 		}
 		/* Wakes by itself too: a holder that died wakes nobody. */
 		sim_futex_wait(&g->turn, w, bit_of(mc->row), now + mc->m->slice_ns);
@@ -115,7 +120,6 @@ bool turn_take(struct machine *mc, uint32_t gpu)
 	uint64_t bit = 1ull << (mc->row % 64);
 
 	if (!turn_held(mc, gpu)) {
-		atomic_fetch_or(&g->wanting[mc->row / 64], bit);
 		wait_for_turn(mc, g);
 		atomic_fetch_and(&g->wanting[mc->row / 64], ~bit);
 	}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
+)
+
+// Policy open: while vgpud stays away, who waits computes without it; once it is
+// back, they take turns again.
+func TestAbsenceOpen(t *testing.T) {
+	t.Parallel()
+	n := start(t, harness.Options{Version: harness.Containerd24, Daemon: harness.DaemonOptions{
+		Engine: "absence = \"open\"\nabsence_after = \"1s\"\n",
+	}})
+	hogs := []*harness.Container{
+		n.launch(harness.Spec{ID: "one", Args: []string{"hog", "--ms", "0"}}),
+		n.launch(harness.Spec{ID: "two", Args: []string{"hog", "--ms", "0"}}),
+	}
+	tenants := n.tenants(hogs...)
+	n.goOn(tenants, nil)
+	n.noOverlap()
+	if err := n.Daemon.Process().Kill(); err != nil {
+		t.Fatal(err)
+	}
+	n.goOn(tenants, n.submissions()) // one of them waits when vgpud goes
+	said := 0
+	for _, h := range hogs {
+		said += strings.Count(h.Output(), "vgpu: vgpud has been away for ")
+	}
+	if said == 0 {
+		t.Error("none says that it computes without vgpud")
+	}
+	if err := n.Daemon.Start(n.ctx); err != nil {
+		t.Fatal(err)
+	}
+	n.wait(func() error {
+		for _, h := range hogs {
+			if v, err := n.vgpu(h.ID); err != nil || v.GetClients() != 1 {
+				return fmt.Errorf("the process of %s is not back yet: %v, %w", h.ID, v, err)
+			}
+		}
+		return nil
+	})
+	n.alone(monotonic(t), hogs...)
+}
