@@ -295,3 +295,13 @@ func TestBinaryFails(t *testing.T) {
 		})
 	}
 }
+
+func TestBinaryHelps(t *testing.T) {
+	p := newProcess(t)
+	for _, flag := range []string{"-h", "-help", "--help"} {
+		out, err := p.command(flag).Output()
+		if err != nil || !strings.Contains(string(out), "configs/shim.toml") {
+			t.Errorf("%s: %v: %s", flag, err, out)
+		}
+	}
+}

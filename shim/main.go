@@ -4,6 +4,8 @@ package shim
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,13 +18,32 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/vgpu-shim/vgpu/shim/bootstrap"
+	"github.com/vgpu-shim/vgpu/shim/config"
 	"github.com/vgpu-shim/vgpu/vgpu/version"
 )
+
+const help = `containerd runs this program for each container or pod of the runtime
+io.containerd.vgpu.v1: runc, with a virtual GPU for the container. It is not made
+to be started by hand:
+
+  ctr run --runtime io.containerd.vgpu.v1 IMAGE NAME
+
+Configuration: ` + config.DefaultFile + ` if it is there, or the file that the environment
+variable ` + config.Env + ` of containerd names. The file of the release, with every
+key explained, is configs/shim.toml.
+
+  -v, -version   show the version
+  -info          show what containerd asks about a runtime, in protobuf
+`
 
 // Main is the shim binary. It returns the exit status, and only when there is
 // nothing left to run.
 func Main() int {
 	args, err := bootstrap.ParseArgs(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Print(help)
+		return 0
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", os.Args[0], err)
 		return 2

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
 // patience is how long a test waits for what must happen.
@@ -381,9 +382,9 @@ func TestDetailsForPeople(t *testing.T) {
 	for args, lines := range map[string][]string{
 		"get 0123": {
 			"vGPU            0123456789abcdef\n", "container       train\n", "memory          1.0 GiB\n", "max share       0.5\n",
-			"policy          fair\n", "turns           7, of them drained 2, overrun 1\n", "lingered        1ms\n", "note            3 calls could not be gated\n",
+			"policy          fair\n", "gang            ranks\n", "models          Test\n", "UUIDs           GPU-1\n", "bind            early\n", "when full       fail\n", "turns           7, of them drained 2, overrun 1\n", "lingered        1ms\n", "note            3 calls could not be gated\n",
 		},
-		"get web": {"memory          no limit\n", "min share       none\n", "GPUs            none yet\n", "note            no room\n"},
+		"get web": {"memory          no limit\n", "min share       none\n", "gang            none\n", "UUIDs           any\n", "GPUs            none yet\n", "note            no room\n"},
 		"stats": {
 			"turns              70, of them drained 20, overrun 1\n", "GPU-1              3 hand-overs, median 25µs, p99 90µs, max 1ms\n", "GPU-22             no hand-over\n",
 			"events             41, missed by readers 4\n", "log lines dropped  5\n", "store writes       9, failed 2\n", "memory             20.0 MiB\n",
@@ -420,6 +421,24 @@ func TestEveryCommandIsDocumented(t *testing.T) {
 					t.Errorf("docs/cli.md does not know %s %s", name, flag)
 				}
 			}
+		}
+	}
+}
+
+func TestWhatCanBeSetIsDocumented(t *testing.T) {
+	_, help, _ := vgpu(t, "set", "--help")
+	all, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, doc, _ := strings.Cut(string(all), "\n## `vgpu set`\n")
+	doc, _, _ = strings.Cut(doc, "\n## ")
+	for _, key := range request.LiveKeys() {
+		if !strings.Contains(help, key) {
+			t.Errorf("vgpu set --help does not know %s", key)
+		}
+		if !strings.Contains(doc, "`"+key+"`") {
+			t.Errorf("docs/cli.md does not know vgpu set %s", key)
 		}
 	}
 }

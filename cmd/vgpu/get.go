@@ -53,12 +53,6 @@ func (a *app) get(ctx context.Context, w io.Writer, meant string) error {
 
 func writeVGPU(w io.Writer, v *v1.VGPU) error {
 	c, u := v.GetContainer(), v.GetUsage()
-	or := func(value, none string) string {
-		if value == "" {
-			return none
-		}
-		return value
-	}
 	share := func(part float64) string {
 		if part == 0 {
 			return "none"
@@ -78,6 +72,10 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		{"state", v.GetState()},
 		{"GPUs", or(strings.Join(v.GetGpus(), ", "), "none yet")},
 		{"GPUs asked for", fmt.Sprint(v.GetCount())},
+		{"models", or(v.GetModel(), "any")},
+		{"UUIDs", or(strings.Join(v.GetUuids(), ", "), "any")},
+		{"bind", v.GetBind()},
+		{"when full", v.GetWhenFull()},
 		{"memory", memory},
 		{"weight", fmt.Sprint(v.GetWeight())},
 		{"priority", v.GetPriority()},
@@ -85,6 +83,7 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		{"min share", share(v.GetMinShare())},
 		{"max share", share(v.GetMaxShare())},
 		{"policy", v.GetPolicy()},
+		{"gang", or(v.GetGang(), "none")},
 		{"processes", fmt.Sprint(v.GetClients())},
 		{"held", short(u.GetHeld())},
 		{"waited", short(u.GetWaited())},

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -123,7 +124,10 @@ func command() *cobra.Command {
 			Use: "ps", Short: "List the vGPUs", Args: none,
 			Long: "List the vGPUs of this machine: whose they are, on which GPU, and how they fared.\n\n" +
 				"HELD is exact GPU time, from grant to last completion without idle gaps; WAITED\n" +
-				"is the time from pending to grant.",
+				"is the time from pending to grant; LINGERED is how long GPUs were kept idle for\n" +
+				"the vGPU while others waited. DRAINS are turns that were taken away, OVERRUNS\n" +
+				"those of them that did not drain in time. POLICY is the one in force for it.\n" +
+				"Below the table it says why a vGPU has no GPU yet, and what else needs saying.",
 			RunE: func(cmd *cobra.Command, _ []string) error { return a.ps(cmd.Context(), cmd.OutOrStdout()) },
 		},
 		&cobra.Command{
@@ -131,9 +135,10 @@ func command() *cobra.Command {
 			Long: "Change what a container asked for while it runs. It holds from vgpud's next\n" +
 				"decision on, and over a restart of vgpud. Either all of it is changed, or nothing.\n\n" +
 				"ID is tried as the vGPU's, as the container's, and as the beginning of the vGPU's;\n" +
-				"it must fit one vGPU only. KEY is weight, min-share, max-share, priority or quantum,\n" +
-				"with or without \"" + request.Prefix + "\" in front. Without a VALUE it goes back to its\n" +
-				"default.",
+				"it must fit one vGPU only.\n\n" +
+				"KEY is one of " + strings.Join(request.LiveKeys(), ", ") + ",\n" +
+				"with or without \"" + request.Prefix + "\" in front; docs/annotations.md says what each\n" +
+				"means. Without a VALUE it goes back to its default.",
 			Example: "  vgpu set train weight=300 max-share=",
 			RunE:    func(cmd *cobra.Command, args []string) error { return a.set(cmd.Context(), cmd.OutOrStdout(), args) },
 		},
@@ -147,9 +152,9 @@ func command() *cobra.Command {
 	return cmd
 }
 
-func none(_ *cobra.Command, args []string) error {
+func none(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usage{fmt.Errorf("unexpected argument %q", args[0])}
+		return usage{fmt.Errorf("unexpected argument %q; see %s --help", args[0], cmd.CommandPath())}
 	}
 	return nil
 }

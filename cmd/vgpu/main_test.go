@@ -60,6 +60,7 @@ func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) 
 				Turns: 7, Drains: 2, Overruns: 1, Submissions: 99, Lingered: durationpb.New(time.Millisecond),
 			},
 			Rubbish: 1, Ungated: 3, UnknownNames: 2, Policy: "fair",
+			Gang: "ranks", Model: "Test", Uuids: []string{"GPU-1"}, Bind: "early", WhenFull: "fail",
 		},
 		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room"},
 	}}, nil
@@ -242,7 +243,7 @@ func TestJSONIsStable(t *testing.T) {
 func TestTables(t *testing.T) {
 	address := serve(t, vgpud{})
 	_, ps, _ := vgpu(t, "ps", "--address", address)
-	for _, s := range []string{"VGPU ", "HELD", "0123456789abcdef  default    train", "1.235s  3ms"} {
+	for _, s := range []string{"VGPU ", "HELD", "0123456789abcdef  default    train      ranks  GPU-1  HOLDING  fair ", "1.235s  3ms     1ms ", "web        -      -      UNBOUND"} {
 		if !strings.Contains(ps, s) {
 			t.Errorf("%q is not in\n%s", s, ps)
 		}

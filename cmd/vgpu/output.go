@@ -38,6 +38,11 @@ type vgpuJSON struct {
 	Ungated      uint64        `json:"ungated"`
 	UnknownNames uint64        `json:"unknown_names"`
 	Policy       string        `json:"policy"`
+	Gang         string        `json:"gang"`
+	Model        string        `json:"model"`
+	UUIDs        []string      `json:"uuids"`
+	Bind         string        `json:"bind"`
+	WhenFull     string        `json:"when_full"`
 }
 
 type containerJSON struct {
@@ -129,6 +134,7 @@ func vgpusJSON(all []*v1.VGPU) []vgpuJSON {
 			},
 			Created: v.GetCreated().AsTime().Format(time.RFC3339Nano), Reason: v.GetReason(),
 			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(), Policy: v.GetPolicy(),
+			Gang: v.GetGang(), Model: v.GetModel(), UUIDs: append([]string{}, v.GetUuids()...), Bind: v.GetBind(), WhenFull: v.GetWhenFull(),
 		})
 	}
 	return out
@@ -172,16 +178,13 @@ func writeJSON(w io.Writer, v any) error {
 
 func writeVGPUs(w io.Writer, all []*v1.VGPU) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "VGPU\tNAMESPACE\tCONTAINER\tGPU\tSTATE\tPROCS\tHELD\tWAITED\tTURNS\tDRAINS\tOVERRUNS")
+	fmt.Fprintln(t, "VGPU\tNAMESPACE\tCONTAINER\tGANG\tGPU\tSTATE\tPOLICY\tPROCS\tHELD\tWAITED\tLINGERED\tTURNS\tDRAINS\tOVERRUNS")
 	for _, v := range all {
-		gpus := strings.Join(v.GetGpus(), ",")
-		if gpus == "" {
-			gpus = "-"
-		}
 		u := v.GetUsage()
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%d\t%d\n",
-			v.GetId(), v.GetContainer().GetNamespace(), v.GetContainer().GetId(), gpus, v.GetState(), v.GetClients(),
-			short(u.GetHeld()), short(u.GetWaited()), u.GetTurns(), u.GetDrains(), u.GetOverruns())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\n",
+			v.GetId(), v.GetContainer().GetNamespace(), v.GetContainer().GetId(), or(v.GetGang(), "-"),
+			or(strings.Join(v.GetGpus(), ","), "-"), v.GetState(), v.GetPolicy(), v.GetClients(),
+			short(u.GetHeld()), short(u.GetWaited()), short(u.GetLingered()), u.GetTurns(), u.GetDrains(), u.GetOverruns())
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -223,16 +226,13 @@ func writeGPUs(w io.Writer, all []*v1.GPU) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "GPU\tMODEL\tMEMORY\tSTATE\tPOLICY\tHOLDER\tBOUND\tPENDING\tHELD\tTURNS\tHANDOVER MEDIAN\tP99")
 	for _, g := range all {
-		holder, h := g.GetHolder(), g.GetHandover()
-		if holder == "" {
-			holder = "-"
-		}
+		h := g.GetHandover()
 		median, p99 := "-", "-"
 		if h.GetCount() > 0 {
 			median, p99 = short(h.GetMedian()), short(h.GetP99())
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n",
-			g.GetUuid(), g.GetModel(), gib(g.GetMemoryBytes()), g.GetState(), policyText(g.GetPolicy()), holder,
+			g.GetUuid(), g.GetModel(), gib(g.GetMemoryBytes()), g.GetState(), policyText(g.GetPolicy()), or(g.GetHolder(), "-"),
 			g.GetBound(), g.GetPending(), short(g.GetHeld()), g.GetTurns(), median, p99)
 	}
 	if err := t.Flush(); err != nil {
@@ -250,6 +250,14 @@ func writeGPUs(w io.Writer, all []*v1.GPU) error {
 		}
 	}
 	return nil
+}
+
+// or is a value, or what stands for an empty one.
+func or(value, none string) string {
+	if value == "" {
+		return none
+	}
+	return value
 }
 
 func gib(bytes uint64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }

@@ -40,7 +40,7 @@ UUID may be the beginning of the GPU's UUID, if it fits one GPU only.`,
 		Example: "  vgpu policy\n  vgpu policy fair\n  vgpu policy average --slots 4 --gpu GPU-5eaf",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage{fmt.Errorf("unexpected argument %q", args[1])}
+				return usage{fmt.Errorf("unexpected argument %q; see vgpu policy --help", args[1])}
 			}
 			if len(args) == 1 && args[0] == "" {
 				return usage{errors.New("the NAME is empty; see vgpu policy --help")}

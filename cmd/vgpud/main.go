@@ -35,7 +35,9 @@ goes on, and waiting processes wait until it is back.
 
 Configuration: ` + node.DefaultConfigFile + ` if it is there, or --config FILE; flags win
 over the file. The file of the release, with every key explained, is
-configs/vgpud.toml.`
+configs/vgpud.toml.
+
+Exit codes: 0 stopped, 1 failed, 2 wrong use or configuration.`
 
 const examples = `  vgpud                                    # the GPUs of this machine
   vgpud --gpus=sim:2                       # two simulated GPUs, no hardware needed
@@ -108,8 +110,11 @@ func command() *cobra.Command {
 func configure(cmd *cobra.Command, file string, flags node.Config, passed string) (node.Config, error) {
 	cfg := node.DefaultConfig()
 	if file == "" {
-		if _, err := os.Stat(node.DefaultConfigFile); err == nil {
+		switch _, err := os.Stat(node.DefaultConfigFile); {
+		case err == nil:
 			file = node.DefaultConfigFile
+		case !errors.Is(err, os.ErrNotExist):
+			return cfg, fmt.Errorf("failed to look for the configuration: %w; name one with --config", err)
 		}
 	}
 	if file != "" {

@@ -5,6 +5,8 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -152,5 +154,33 @@ func TestAnnotations(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestTheShippedConfigurationIsTheDefault(t *testing.T) {
+	const shipped = "../../configs/shim.toml"
+	want, err := Load(Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Load(Sources{File: shipped})
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	// What is commented out, as it depends, are keys that there are; and none is missing.
+	text, err := os.ReadFile(shipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(`(?m)^# ([a-z_]+ = )`).ReplaceAllString(string(text), "$1")
+	if _, err := Load(Sources{File: file(t, all)}); err != nil {
+		t.Error(err)
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[document](), reflect.TypeFor[document]().Field(4).Type} {
+		for i := range of.NumField() {
+			if key := of.Field(i).Tag.Get("toml"); key == strings.ToLower(key) && !strings.Contains(all, "\n"+key+" = ") && key != "runc" {
+				t.Errorf("%s does not know %s", shipped, key)
+			}
+		}
 	}
 }

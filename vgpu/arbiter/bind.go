@@ -219,12 +219,14 @@ func (e *Engine) fits(g *gpu, v *vgpu) string {
 	case !request.NamesGPU(req.UUIDs, string(g.uuid)):
 		return "is not among those named"
 	case req.MemoryBytes > 0 && g.ledger+req.MemoryBytes > g.memory:
-		return fmt.Sprintf("%d of %d bytes are reserved, %d more are asked for", g.ledger, g.memory, req.MemoryBytes)
+		return fmt.Sprintf("%s of %s of memory are reserved, %s more are asked for", quantity(g.ledger), quantity(g.memory), quantity(req.MemoryBytes))
 	case req.MemoryBytes > g.free:
-		return fmt.Sprintf("%d of %d bytes are free in the driver's count, %d are asked for", g.free, g.memory, req.MemoryBytes)
+		return fmt.Sprintf("%s of %s of memory are free in the driver's count, %s are asked for", quantity(g.free), quantity(g.memory), quantity(req.MemoryBytes))
 	}
 	return overGuaranteed(g.guaranteed, e.policyOn(g, v).settings(v.req, e.cfg.Quantum).min)
 }
+
+func quantity(n uint64) string { return request.FormatBytes(n) }
 
 // overGuaranteed is why part can not be guaranteed beside what others have,
 // empty if it can.
@@ -246,7 +248,7 @@ func (e *Engine) CanChange(id ID, req request.Request) error {
 	for _, g := range v.gpus {
 		if more := req.MemoryBytes; more > v.req.MemoryBytes {
 			if others := g.ledger - v.req.MemoryBytes; others+more > g.memory {
-				return fmt.Errorf("%s: %d of %d bytes are reserved for others, %d are asked for", g.uuid, others, g.memory, more)
+				return fmt.Errorf("%s: %s of %s of memory are reserved for others, %s are asked for", g.uuid, quantity(others), quantity(g.memory), quantity(more))
 			}
 		}
 		changed := &vgpu{req: req, gpus: v.gpus}

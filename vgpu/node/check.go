@@ -21,12 +21,13 @@ type faults []error
 
 func (f *faults) add(field, rule string) { *f = append(*f, fmt.Errorf("%s: %s", field, rule)) }
 
-// err is all of them as one InvalidArgument; nil if there are none.
+// err is all of them as one InvalidArgument; nil if there are none. It wraps nothing
+// else: errgrpc writes the class of an error that wraps several behind it once more.
 func (f faults) err() error {
 	if len(f) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", errors.Join(f...), errdefs.ErrInvalidArgument)
+	return fmt.Errorf("%s: %w", errors.Join(f...).Error(), errdefs.ErrInvalidArgument)
 }
 
 // The longest texts that the API takes, in bytes.

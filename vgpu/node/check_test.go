@@ -203,6 +203,9 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 				if !strings.Contains(err.Error(), names) || !strings.Contains(err.Error(), b.says) {
 					t.Errorf("%s: %q does not say %q and %q", what, err, names, b.says)
 				}
+				if class := err.Error()[strings.LastIndex(err.Error(), ": ")+1:]; strings.Contains(class, "\n") {
+					t.Errorf("%s: %q says its class twice", what, err)
+				}
 				if len(err.Error()) > 64<<10 {
 					t.Errorf("%s: the error has %d bytes", what, len(err.Error()))
 				}

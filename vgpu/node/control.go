@@ -188,7 +188,7 @@ func (d *Daemon) created(id, dir string, req request.Request, bound []arbiter.UU
 func bundleFile(bundle string) (file, error) {
 	f, err := stat(bundle)
 	if err != nil {
-		return f, fmt.Errorf("vgpud can not see the bundle %s (%w): run vgpud in the host's mount namespace: %w", bundle, err, errdefs.ErrFailedPrecondition)
+		return f, fmt.Errorf("vgpud can not see the bundle %s (%s): run vgpud in the host's mount namespace: %w", bundle, err.Error(), errdefs.ErrFailedPrecondition)
 	}
 	return f, nil
 }
@@ -380,7 +380,7 @@ func (l *loop) canChange(v *vgpu, req request.Request) error {
 		return err
 	}
 	if err := l.engine.CanChange(v.key, req); err != nil {
-		return fmt.Errorf("%w: %w", err, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("%s: %w", err.Error(), errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }
@@ -493,6 +493,10 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 		Quantum: durationpb.New(v.req.Quantum), Usage: u,
 		Created: timestamppb.New(v.rec.Created), Reason: s.Reason,
 		Rubbish: v.rubbish, Ungated: told.unhooked, UnknownNames: told.unknown, Policy: s.Policy.String(),
+		Gang: v.req.Gang, Model: v.req.Model, Bind: v.req.Bind.String(), WhenFull: v.req.WhenFull.String(),
+	}
+	if v.req.UUIDs != "" {
+		out.Uuids = strings.Split(v.req.UUIDs, ",")
 	}
 	for _, uuid := range s.GPUs {
 		out.Gpus = append(out.Gpus, string(uuid))

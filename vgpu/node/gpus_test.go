@@ -315,8 +315,15 @@ func TestFreeMemoryIsShownOnceItIsKnown(t *testing.T) {
 func TestGetTellsWhatListTells(t *testing.T) {
 	n := newNode(t, settings{})
 	n.create("a")
-	n.create("b")
+	n.create("b", "gang=ranks", "model=test", "uuid="+gpuUUID(0), "when-full=fail")
 	v := n.vgpu("b")
+	if v.GetGang() != "ranks" || v.GetModel() != "test" || !slices.Equal(v.GetUuids(), []string{gpuUUID(0)}) ||
+		v.GetBind() != "late" || v.GetWhenFull() != "fail" {
+		t.Errorf("%v", v)
+	}
+	if a := n.vgpu("a"); a.GetGang() != "" || len(a.GetUuids()) > 0 || a.GetWhenFull() != "wait" {
+		t.Errorf("%v", a)
+	}
 	resp, err := n.control.Get(t.Context(), &v1.GetRequest{Id: v.GetId()})
 	if err != nil || resp.GetVgpu().GetContainer().GetId() != "b" || v.GetPolicy() == "" || v.GetUsage().GetLingered() == nil {
 		t.Errorf("%v %v", resp, err)

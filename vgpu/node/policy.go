@@ -99,7 +99,7 @@ func (l *loop) canSetPolicy(gpu arbiter.UUID, p arbiter.Policy) error {
 		return fmt.Errorf("%s; try again: %w", reasonRecovering, errdefs.ErrFailedPrecondition)
 	}
 	if err := l.engine.CanSetPolicy(gpu, p); err != nil {
-		return fmt.Errorf("policy: %w: %w", err, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("policy: %s: %w", err.Error(), errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }

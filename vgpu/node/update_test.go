@@ -131,7 +131,7 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 		{
 			"memory beyond what is left", id,
 			map[string]string{prefix + "weight": "8", prefix + "memory": "12Gi"},
-			[]string{gpuUUID(0), "8589934592 of 17179869184 bytes are reserved for others"},
+			[]string{gpuUUID(0), "8Gi of 16Gi of memory are reserved for others"},
 			errdefs.IsFailedPrecondition,
 		},
 		{

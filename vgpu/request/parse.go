@@ -131,7 +131,7 @@ func Change(annotations, changes map[string]string) (Request, error) {
 		switch {
 		case !ours || !keys[name].live:
 			faults = append(faults, Fault{full, value, "can not be changed while the container runs; what can is " +
-				Prefix + strings.Join(live(), ", "+Prefix)})
+				Prefix + strings.Join(LiveKeys(), ", "+Prefix)})
 		case value == "":
 			delete(merged, full)
 		default:
@@ -150,8 +150,8 @@ func Change(annotations, changes map[string]string) (Request, error) {
 	return r, nil
 }
 
-// live is the keys that Change can change, sorted.
-func live() []string {
+// LiveKeys returns the keys that Change can change, sorted, without the prefix.
+func LiveKeys() []string {
 	return slices.DeleteFunc(Keys(), func(name string) bool { return !keys[name].live })
 }
 

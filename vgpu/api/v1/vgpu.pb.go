@@ -837,6 +837,11 @@ type VGPU struct {
 	MinShare      float64                `protobuf:"fixed64,17,opt,name=min_share,json=minShare,proto3" json:"min_share,omitempty"`            // guaranteed part of each GPU's time, 0 to 1; 0: none
 	MaxShare      float64                `protobuf:"fixed64,18,opt,name=max_share,json=maxShare,proto3" json:"max_share,omitempty"`            // cap on it; 0: none
 	Policy        string                 `protobuf:"bytes,19,opt,name=policy,proto3" json:"policy,omitempty"`                                  // name of the one in force for it
+	Gang          string                 `protobuf:"bytes,20,opt,name=gang,proto3" json:"gang,omitempty"`                                      // name of its gang in the container's namespace; empty: none
+	Model         string                 `protobuf:"bytes,21,opt,name=model,proto3" json:"model,omitempty"`                                    // only on GPUs whose model contains this; empty: on any
+	Uuids         []string               `protobuf:"bytes,22,rep,name=uuids,proto3" json:"uuids,omitempty"`                                    // only on these GPUs; empty: on any
+	Bind          string                 `protobuf:"bytes,23,opt,name=bind,proto3" json:"bind,omitempty"`                                      // late or early
+	WhenFull      string                 `protobuf:"bytes,24,opt,name=when_full,json=whenFull,proto3" json:"when_full,omitempty"`              // wait or fail
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1000,6 +1005,41 @@ func (x *VGPU) GetMaxShare() float64 {
 func (x *VGPU) GetPolicy() string {
 	if x != nil {
 		return x.Policy
+	}
+	return ""
+}
+
+func (x *VGPU) GetGang() string {
+	if x != nil {
+		return x.Gang
+	}
+	return ""
+}
+
+func (x *VGPU) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *VGPU) GetUuids() []string {
+	if x != nil {
+		return x.Uuids
+	}
+	return nil
+}
+
+func (x *VGPU) GetBind() string {
+	if x != nil {
+		return x.Bind
+	}
+	return ""
+}
+
+func (x *VGPU) GetWhenFull() string {
+	if x != nil {
+		return x.WhenFull
 	}
 	return ""
 }
@@ -1204,7 +1244,7 @@ type GPU struct {
 	Holder              string                 `protobuf:"bytes,7,opt,name=holder,proto3" json:"holder,omitempty"` // vGPU id
 	Bound               uint32                 `protobuf:"varint,8,opt,name=bound,proto3" json:"bound,omitempty"`  // vGPUs bound to it
 	Pending             uint32                 `protobuf:"varint,9,opt,name=pending,proto3" json:"pending,omitempty"`
-	Held                *durationpb.Duration   `protobuf:"bytes,10,opt,name=held,proto3" json:"held,omitempty"` // since vgpud started
+	Held                *durationpb.Duration   `protobuf:"bytes,10,opt,name=held,proto3" json:"held,omitempty"` // since the machine was booted, as turns
 	Turns               uint64                 `protobuf:"varint,11,opt,name=turns,proto3" json:"turns,omitempty"`
 	Handover            *Latency               `protobuf:"bytes,12,opt,name=handover,proto3" json:"handover,omitempty"`                                                     // last completion of one vGPU to the next grant, while somebody waited
 	Cordon              string                 `protobuf:"bytes,13,opt,name=cordon,proto3" json:"cordon,omitempty"`                                                         // why no vGPU is bound to it; empty: they are
@@ -2613,7 +2653,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\fListResponse\x12#\n" +
 	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xcd\x04\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xbe\x05\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -2634,7 +2674,12 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\runknown_names\x18\x10 \x01(\x04R\funknownNames\x12\x1b\n" +
 	"\tmin_share\x18\x11 \x01(\x01R\bminShare\x12\x1b\n" +
 	"\tmax_share\x18\x12 \x01(\x01R\bmaxShare\x12\x16\n" +
-	"\x06policy\x18\x13 \x01(\tR\x06policy\"\x8c\x02\n" +
+	"\x06policy\x18\x13 \x01(\tR\x06policy\x12\x12\n" +
+	"\x04gang\x18\x14 \x01(\tR\x04gang\x12\x14\n" +
+	"\x05model\x18\x15 \x01(\tR\x05model\x12\x14\n" +
+	"\x05uuids\x18\x16 \x03(\tR\x05uuids\x12\x12\n" +
+	"\x04bind\x18\x17 \x01(\tR\x04bind\x12\x1b\n" +
+	"\twhen_full\x18\x18 \x01(\tR\bwhenFull\"\x8c\x02\n" +
 	"\x05Usage\x12-\n" +
 	"\x04held\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04held\x121\n" +
 	"\x06waited\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x12\x14\n" +
