@@ -115,6 +115,7 @@ type vgpu struct {
 	granted time.Duration
 	idle    time.Duration // in a turn that drains
 	drainBy time.Duration
+	runs    bool          // it overran, and could not be frozen
 	stuck   bool          // it drains, and the last look saw no progress
 	armed   time.Duration // what the last Arm said; 0: nothing
 
@@ -205,6 +206,8 @@ func (e *Engine) about(now time.Duration, v *vgpu, ev Event) {
 		}
 	case Deadline:
 		e.expired(now, v, ev)
+	case Runs:
+		v.runs = v.in && v.gang.late
 	}
 }
 

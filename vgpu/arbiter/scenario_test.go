@@ -136,7 +136,7 @@ func parseDuration(t *testing.T, d *datadriven.TestData, s string) time.Duration
 
 var eventKinds = map[string]Kind{
 	"added": Added, "removed": Removed, "changed": Changed, "bind": Bind, "unused": Unused,
-	"pending": Pending, "complete": Complete, "drained": Drained, "deadline": Deadline,
+	"pending": Pending, "complete": Complete, "drained": Drained, "deadline": Deadline, "runs": Runs,
 	"gpu-up": GPUUp, "gpu-down": GPUDown, "adopted": Adopted,
 	"cordon": Cordon, "gpu-memory": GPUMemory, "set-policy": SetPolicy,
 }

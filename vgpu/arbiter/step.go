@@ -45,6 +45,10 @@ const (
 	// work of it was seen to complete since the last Revoke or Deadline.
 	Deadline
 
+	// Runs: VGPU overran and was to be frozen, and could not be. What it uses beside
+	// others is accounted.
+	Runs
+
 	GPUUp     // GPU, Model, MemoryBytes: a GPU can be granted; Usage: what it had before a restart
 	GPUDown   // GPU, Reason: it takes no new grant and no new bind
 	Cordon    // GPU, Reason: it takes no new bind; those that live there stay; empty: it does again

@@ -300,7 +300,7 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 		e.disarm(v)
 		e.do(Action{Kind: Overrun, VGPU: v.id})
 		e.account(now, v, Event{Idle: v.idle})
-		v.granted, v.waited = now, 0
+		v.granted, v.waited, v.runs = now, 0, false
 	}
 	e.chargeGang(now, t)
 	t.late, t.state = true, Overrunning
@@ -381,7 +381,7 @@ func (e *Engine) turnEnded(now time.Duration, t *gang) {
 // account writes down what v used since it was granted, or since its overrun.
 func (e *Engine) account(now time.Duration, v *vgpu, ev Event) {
 	t := v.gang
-	if t.late && e.cfg.Overrun == Freeze {
+	if t.late && e.cfg.Overrun == Freeze && !v.runs {
 		return // it stood still
 	}
 	turn := Turn{

@@ -242,7 +242,7 @@ func (v *vgpu) submitted() uint64 {
 // heldNow is what v has held so far in its turn, as it would be accounted if its
 // work were complete now.
 func (v *vgpu) heldNow(now time.Duration) time.Duration {
-	if v.phase == free || v.cold { // cold: it stands still
+	if v.phase == free || v.cold && !v.runs { // cold: it stands still
 		return 0
 	}
 	last, idle := v.work(now, true)

@@ -702,6 +702,20 @@ func TestWhatIsToldNeverGetsLessWhateverAClientWrites(t *testing.T) {
 	check()
 }
 
+func TestARemovedVGPUIsNotChargedForItsIdleTime(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	a := n.client("a")
+	a.ask("work", "work: passed")
+	a.ask("done", "done: IDLE")
+	held := n.usage("a").GetHeld().AsDuration()
+	n.delete("a")
+	n.until("it is gone", func() bool { return n.vgpu("a") == nil })
+	if got := n.gpu(0).GetHeld().AsDuration(); got != held {
+		t.Errorf("%s, not %s", got, held)
+	}
+}
+
 func TestARemovedVGPUsTurnStaysInTheAccountOfItsGPU(t *testing.T) {
 	n := newProcessNode(t, settings{})
 	n.create("a")

@@ -83,6 +83,7 @@ func (l *loop) addClient(v *vgpu, p process, pidfd int, id uint64, page *wire.Pa
 func (l *loop) died(c *client) {
 	v := c.v
 	l.drop(c)
+	l.recovered() // it may have been the one that was waited for
 	l.settle(v)
 	l.unused(v)
 }

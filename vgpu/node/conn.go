@@ -458,12 +458,14 @@ func (l *loop) welcomeBack(c *conn, cl *client) {
 	l.nudge(cl)
 }
 
-// bind answers with the GPUs of the client's vGPU.
+// bind answers with the GPUs of the client's vGPU. Who asks again before the
+// answer gets one answer.
 func (l *loop) bind(c *conn) {
 	v := c.v
-	if !slices.Contains(v.binders, c) {
-		v.binders = append(v.binders, c)
+	if slices.Contains(v.binders, c) {
+		return
 	}
+	v.binders = append(v.binders, c)
 	if v.adopted {
 		l.bindLooked(v)
 	}
@@ -473,25 +475,30 @@ func (l *loop) bind(c *conn) {
 // store: a restarted vgpud must know on which GPU they are.
 func (l *loop) bound(v *vgpu, gpus []arbiter.UUID) {
 	if slices.Equal(v.bound, gpus) {
-		if !v.binding {
+		if v.binding == 0 {
 			l.answerBind(v)
 		}
 		return
 	}
-	v.bound, v.binding = gpus, true
+	v.bound = gpus
+	v.binding++
 	l.once(v, logrus.InfoLevel, "vGPU bound", logrus.Fields{"gpus": gpus})
 	l.saved(v, func(err error) {
-		v.binding = false
-		if err != nil {
+		v.binding--
+		switch {
+		case v.removed, v.bound == nil, v.binding > 0: // meanwhile; it may be bound anew
+			return
+		case err != nil:
 			v.bound = nil // written again when it is asked for again
 			l.unbindable(v, err.Error())
 			return
-		}
-		if v.req.Bind == request.BindLate && l.anyDown(gpus) { // meanwhile, and nobody was told yet
-			v.bound = nil
+		case v.req.Bind == request.BindLate && l.anyDown(gpus): // meanwhile, and nobody was told yet
 			l.event(arbiter.Event{Kind: arbiter.Unused, VGPU: v.key})
-			l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
-			return
+			if s, _ := l.engine.VGPU(v.key); s.State == arbiter.Unbound { // else it stands at its gate already
+				v.bound = nil
+				l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+				return
+			}
 		}
 		l.tellBound(v)
 		l.answerBind(v)
@@ -528,11 +535,12 @@ func (l *loop) bindWaits(v *vgpu, reason string) {
 	if l.recovery != nil {
 		return // GPUs are about to come up
 	}
-	l.tellBind(eventBindWaits, v, reason)
-	l.log.WithFields(v.fields()).WithField("reason", reason).Info("a vGPU waits for a GPU")
+	if l.tellBind(eventBindWaits, v, reason) {
+		l.log.WithFields(v.fields()).WithField("reason", reason).Info("a vGPU waits for a GPU")
+	}
 	m := wire.Msg{Type: wire.Wait}
 	m.SetText(reason)
-	for _, c := range v.binders {
+	for _, c := range slices.Clone(v.binders) { // hanging up takes a connection out of it
 		l.send(c, &m, -1)
 	}
 }

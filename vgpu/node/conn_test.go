@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -268,6 +270,41 @@ func TestWhoWaitsForRoomAndDiesTakesNone(t *testing.T) {
 	a.kill()
 	if got := c.expect("bind: "); got != gpuUUID(0) {
 		t.Error(got)
+	}
+}
+
+// Some of those that are told why they wait are gone, and hung up by that.
+func TestOneOfThoseThatWaitIsGone(t *testing.T) {
+	l := idle(t, 1).loop
+	v := &vgpu{key: "a", rec: record{ID: "a", Container: "a"}, listen: -1, adopted: true, req: request.Request{Count: 2}}
+	l.add(v)
+	var peers [3]int
+	for i := range peers {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers[i] = pair[1]
+		c := &conn{v: v, fd: pair[0]}
+		v.conns[c] = struct{}{}
+		v.binders = append(v.binders, c)
+	}
+	unix.Close(peers[0])
+	l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+	for _, c := range v.binders { // no second answer, however often they ask
+		l.bind(c)
+	}
+	for _, peer := range peers[1:] {
+		if m, _, err := recvMsg(peer); err != nil || m.Type != wire.Wait || !strings.HasPrefix(m.TextString(), "1 of 2 GPUs") {
+			t.Errorf("%d %q %v", m.Type, m.TextString(), err)
+		}
+		if m, _, err := recvMsg(peer); !errors.Is(err, unix.EAGAIN) {
+			t.Errorf("%d %q %v", m.Type, m.TextString(), err)
+		}
+		unix.Close(peer)
+	}
+	if len(v.binders) != 2 {
+		t.Errorf("%d wait", len(v.binders))
 	}
 }
 

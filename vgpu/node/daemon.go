@@ -192,12 +192,13 @@ func (d *Daemon) restoreOne(s record, used map[string]bool) {
 	v := &vgpu{key: arbiter.ID(s.Dir), rec: s, listen: -1}
 	v.lost = s.Lost && s.Boot == l.boot
 	v.rec.GPUs, v.rec.Pages, v.rec.Frozen = nil, nil, nil
-	if len(s.Frozen) > 0 && s.Boot == l.boot {
-		// Whatever the policy is now. It is frozen anew if it overruns again.
-		v.chores.add(func() { l.thawGroups(v, s.Frozen) })
-	}
 	for _, uuid := range s.GPUs {
 		v.bound = append(v.bound, arbiter.UUID(uuid))
+	}
+	if s.Boot == l.boot {
+		// Whatever the policy is now. It is frozen anew if it overruns again.
+		v.frozen = s.Frozen
+		l.thaw(v)
 	}
 	l.expect(v, s.Pages)
 	v.rec.Boot = l.boot
@@ -234,21 +235,26 @@ func (d *Daemon) restoreOne(s record, used map[string]bool) {
 	}
 }
 
-// relisten makes the sockets that could not be made before.
-func (d *Daemon) relisten() {
-	d.mu.Lock() // the directories stay
-	defer d.mu.Unlock()
-	var deaf []*vgpu
-	if d.call(func(l *loop) {
+// deaf are the vGPUs without a socket.
+func (d *Daemon) deaf() (all []*vgpu) {
+	_ = d.call(func(l *loop) {
 		for _, v := range l.current {
 			if v.listen < 0 {
-				deaf = append(deaf, v)
+				all = append(all, v)
 			}
 		}
-	}) != nil {
-		return
+	})
+	return all
+}
+
+// relisten makes the sockets that could not be made before.
+func (d *Daemon) relisten() {
+	if len(d.deaf()) == 0 {
+		return // Creates need not wait for each other
 	}
-	for _, v := range deaf {
+	d.mu.Lock() // the directories stay
+	defer d.mu.Unlock()
+	for _, v := range d.deaf() {
 		fd, err := listenIn(filepath.Join(d.dirs, string(v.key)))
 		if err != nil {
 			continue // it was said
@@ -390,12 +396,12 @@ func (d *Daemon) Serve(ctx context.Context) error {
 func (d *Daemon) close() {
 	if l := d.loop; l != nil {
 		for _, v := range l.vgpus {
-			if v.cold { // nobody will be here to do it
+			if len(v.frozen) > 0 { // nobody will be here to do it
 				done := make(chan struct{})
-				v.chores.add(func() { l.thawGroups(v, v.frozen); close(done) })
+				v.freezing.add(func() { l.thawGroups(v, v.frozen); close(done) })
 				select {
 				case <-done:
-				case <-time.After(time.Second): // its container holds something up
+				case <-time.After(time.Second):
 				}
 			}
 			l.closeListener(v)

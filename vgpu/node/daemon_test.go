@@ -5,6 +5,7 @@ package node
 import (
 	"sync"
 	"testing"
+	"time"
 )
 
 func TestStatusIsTheLoopsAnswer(t *testing.T) {
@@ -41,5 +42,23 @@ func TestStatusIsTheLoopsAnswer(t *testing.T) {
 	n.stop()
 	if _, err := n.daemon.Status(); err == nil {
 		t.Error("it answers after its end")
+	}
+}
+
+// vgpud looks for sockets to make every few seconds: a Create that takes long must
+// not make the others wait for that.
+func TestWithoutASocketToMakeNobodyWaits(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	defer n.daemon.alone("another")()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		n.daemon.relisten()
+	}()
+	select {
+	case <-over:
+	case <-time.After(patience):
+		t.Fatal("it waits for a Create")
 	}
 }

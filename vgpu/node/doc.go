@@ -15,7 +15,7 @@
 // written behind the back of whoever logs. Readers of events take them from a
 // ring (events) when they get to it; one that is slower is told what it missed.
 //
-// What the loop may do to a grant word, and when, are the rules R1 to R7 of
+// What the loop may do to a grant word, and when, are the rules R1 to R9 of
 // docs/grant-word.md; the code that changes words is in words.go and turn.go
 // and names the rule it follows.
 //

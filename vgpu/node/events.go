@@ -181,12 +181,15 @@ func (l *loop) tellChanged(v *vgpu, changes map[string]string) {
 }
 
 // tellBind records that v can not be bound, once for each reason: its processes
-// can ask as often as they like.
-func (l *loop) tellBind(what string, v *vgpu, reason string) {
-	if said := what + reason; v.bindSaid != said {
-		v.bindSaid = said
-		l.tell(what, v, reason)
+// can ask as often as they like. True if it was told now.
+func (l *loop) tellBind(what string, v *vgpu, reason string) bool {
+	said := what + reason
+	if v.bindSaid == said {
+		return false
 	}
+	v.bindSaid = said
+	l.tell(what, v, reason)
+	return true
 }
 
 // tellBound records that v was bound, as clients are told.

@@ -96,10 +96,15 @@ func since(e *events, n uint64) (all []string) {
 // A container can ask to be bound as often as it likes.
 func TestABindThatWaitsIsToldOncePerReason(t *testing.T) {
 	l := idle(t, 1).loop
+	var log lines
+	l.log.Logger.SetOutput(&log)
 	v := &vgpu{key: "a", rec: record{ID: "a", Container: "a"}, listen: -1, adopted: true, req: request.Request{Count: 2}}
 	l.add(v)
 	for range 3 {
 		l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+	}
+	if got := log.above(t, "level=debug"); got != 1 {
+		t.Errorf("%d lines in the log", got)
 	}
 	if got := since(l.events, 0); len(got) != 1 || !strings.HasPrefix(got[0], "BIND_WAITS 1 of 2 GPUs") {
 		t.Fatalf("%q", got)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,7 +35,7 @@ const (
 // fateOf finds out what became of p, whose page has an inode. It may wait for
 // the process and is never called in the loop.
 func fateOf(p process, inode uint64) fate {
-	if start, err := startTime(p.PID); noProcess(err) || (err == nil && start != p.Start) {
+	if p.gone() {
 		return gone
 	}
 	if has, known := mapped(p.PID, inode); has || !known {
@@ -177,8 +178,7 @@ func (l *loop) looked(v *vgpu, all []*hungUp) {
 			if *h.since == 0 {
 				*h.since = now
 			} else if now-*h.since >= l.drain {
-				l.log.WithFields(v.fields()).WithField("pid", h.PID).
-					Warn("a process runs another program; whether all of the old one is closed can not be seen; its turn is over")
+				l.once(v, logrus.WarnLevel, "a process runs another program; whether all of the old one is closed can not be seen; its turn is over", logrus.Fields{"pid": h.PID})
 				h.gone()
 			}
 		case gone:

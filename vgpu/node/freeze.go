@@ -31,7 +31,9 @@ func (l *loop) overran(v *vgpu) {
 	v.startTurn()
 	switch l.overrun {
 	case arbiter.Freeze:
-		l.freeze(v)
+		if !v.removed { // else it runs, to drain or to die
+			l.freeze(v)
+		}
 	case arbiter.Kill:
 		for _, c := range v.clients {
 			if state(c.page) == wire.Closed {
@@ -48,20 +50,18 @@ func (l *loop) overran(v *vgpu) {
 // freeze makes the processes of v stand still. The cgroups stand in the store
 // before they are frozen: a restarted vgpud thaws them.
 func (l *loop) freeze(v *vgpu) {
-	v.cold = true
-	var pids []int
-	for _, c := range v.clients {
-		pids = append(pids, c.PID)
-	}
-	v.chores.add(func() {
-		groups := make(map[string][]int)
+	v.cold, v.runs, v.dying = true, false, false
+	all := v.processes()
+	v.freezing.add(func() {
+		groups := make(map[string][]process)
 		var errs error
-		for _, pid := range pids {
-			group, err := l.freezer.group(pid)
-			if err == nil {
-				groups[group] = append(groups[group], pid)
+		for _, p := range all {
+			switch group, err := l.freezer.group(p); {
+			case err == nil:
+				groups[group] = append(groups[group], p)
+			case !errors.Is(err, errGone):
+				errs = errors.Join(errs, err)
 			}
-			errs = errors.Join(errs, err)
 		}
 		l.poller.post(func() {
 			l.notFrozen(v, errs)
@@ -70,13 +70,24 @@ func (l *loop) freeze(v *vgpu) {
 	})
 }
 
-func (l *loop) notFrozen(v *vgpu, err error) {
-	if err != nil {
-		l.once(v, logrus.WarnLevel, "processes can not be frozen; they go on beside the turns of others", logrus.Fields{logrus.ErrorKey: err})
+// processes are those of the clients of v.
+func (v *vgpu) processes() (all []process) {
+	for _, c := range v.clients {
+		all = append(all, c.process)
 	}
+	return all
 }
 
-func (l *loop) freezeGroups(v *vgpu, groups map[string][]int) {
+func (l *loop) notFrozen(v *vgpu, err error) {
+	if err == nil {
+		return
+	}
+	l.once(v, logrus.WarnLevel, "processes can not be frozen; they go on beside the turns of others", logrus.Fields{logrus.ErrorKey: err})
+	v.runs = true
+	l.event(arbiter.Event{Kind: arbiter.Runs, VGPU: v.key})
+}
+
+func (l *loop) freezeGroups(v *vgpu, groups map[string][]process) {
 	if !v.cold {
 		return // it had its turn meanwhile
 	}
@@ -93,10 +104,10 @@ func (l *loop) freezeGroups(v *vgpu, groups map[string][]int) {
 		if err != nil || !v.cold {
 			return
 		}
-		v.chores.add(func() {
+		v.freezing.add(func() {
 			var errs error
-			for group, pids := range groups {
-				errs = errors.Join(errs, l.freezer.freeze(group, pids))
+			for group, all := range groups {
+				errs = errors.Join(errs, l.freezer.freeze(group, all))
 			}
 			l.poller.post(func() {
 				if errs == nil {
@@ -109,36 +120,48 @@ func (l *loop) freezeGroups(v *vgpu, groups map[string][]int) {
 	})
 }
 
-// lookCold thaws v if one of its processes was killed, so that it can die.
+// lookCold thaws v if one of its processes was killed, so that it can die, and
+// freezes the others again when it has.
 func (l *loop) lookCold(v *vgpu) {
-	if !v.cold {
+	if !v.cold && !v.dying {
 		return
 	}
 	l.arm(&v.coldTimer, l.now()+lookKilled)
-	if v.chores.left() > 0 {
+	if v.freezing.left() > 0 {
 		return
 	}
-	var pids []int
-	for _, c := range v.clients {
-		pids = append(pids, c.PID)
-	}
-	v.chores.add(func() {
-		if killed(pids) {
-			l.poller.post(func() { l.thaw(v) })
-		}
+	all := v.processes()
+	v.freezing.add(func() {
+		dying := killed(all)
+		l.poller.post(func() { l.lookedCold(v, dying) })
 	})
+}
+
+func (l *loop) lookedCold(v *vgpu, dying bool) {
+	switch {
+	case v.cold && dying:
+		l.thaw(v)
+		v.dying = true
+		l.arm(&v.coldTimer, l.now()+lookKilled)
+	case v.dying && !dying:
+		v.dying = false
+		l.arm(&v.coldTimer, 0)
+		if v.turn.late && v.phase == draining && !v.removed {
+			l.freeze(v)
+		}
+	}
 }
 
 // thaw lets the processes of v run.
 func (l *loop) thaw(v *vgpu) {
-	v.cold = false
+	v.cold, v.dying = false, false
 	l.arm(&v.coldTimer, 0)
 	if len(v.frozen) == 0 {
 		return
 	}
 	groups := v.frozen
 	l.tell(eventThawed, v, "")
-	v.chores.add(func() {
+	v.freezing.add(func() {
 		l.thawGroups(v, groups)
 		l.poller.post(func() {
 			if !v.cold && !v.removed && l.vgpus[v.key] == v {

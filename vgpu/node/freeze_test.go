@@ -146,6 +146,74 @@ func TestAFrozenProcessCanBeKilled(t *testing.T) {
 	})
 }
 
+// A container can have vgpud wait to close a file of its own, for hours.
+func TestAContainerCanNotHoldUpItsFreeze(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
+	n.create("a")
+	n.create("b", "quantum=10s")
+	group := newCgroup(t, 1)
+	a, b := n.client("a"), n.client("b")
+	group.add(a)
+	held := make(chan struct{})
+	defer close(held)
+	if err := n.daemon.call(func(l *loop) {
+		for _, v := range l.vgpus {
+			v.chores.add(func() { <-held })
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.until("a is frozen", group.frozen)
+	b.ask("done", "done: ")
+	n.until("a runs", func() bool { return !group.frozen() })
+}
+
+// Else it would never come to its gate, and so never be granted and thawed.
+func TestNobodyIsLeftFrozenWithNothingInFlight(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze", edit: only(2)})
+	n.create("a")
+	n.create("b", "quantum=10s")
+	group := newCgroup(t, 2)
+	a, idle, b := n.client("a"), n.client("a"), n.client("b")
+	group.add(a)
+	group.add(idle)
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.until("a is frozen", group.frozen)
+	a.kill()
+	n.until("the other process runs", func() bool { return !group.frozen() })
+	idle.ask("word", "word: CLOSED")
+}
+
+// Under version 1 it could not even be killed any more.
+func TestARemovedContainerIsNotFrozen(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 200 * time.Millisecond, overrun: "freeze"})
+	n.create("a")
+	n.create("b", "quantum=10s")
+	group := newCgroup(t, 1)
+	a, b := n.client("a"), n.client("b")
+	group.add(a)
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("a", "DRAINING")
+	id, v := n.vgpu("a").GetId(), (*vgpu)(nil)
+	if err := n.daemon.call(func(l *loop) { v = l.current[id] }); err != nil {
+		t.Fatal(err)
+	}
+	n.delete("a")
+	b.expect("work: passed") // beside the overrun
+	n.until("it is gone", func() bool { return n.vgpu("a") == nil })
+	if err := n.daemon.call(func(*loop) {
+		if v.cold {
+			t.Error("it is about to stand still, and nobody is left to thaw it")
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestAFrozenContainerCanBeRemoved(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
 	n.create("a")
@@ -198,6 +266,30 @@ func TestARestartedVgpudThawsWhatItLeftFrozen(t *testing.T) {
 	a.ask("work", "work: passed")
 }
 
+// A vgpud that is killed before it has thawed them leaves that to the next.
+func TestWhatIsFrozenStaysInTheRecordUntilItIsThawed(t *testing.T) {
+	d := idle(t, 1)
+	l := d.loop
+	l.freezer = freezer{v2: t.TempDir()}
+	group := filepath.Join(l.freezer.v2, frozenGroup)
+	const dir = "0123456789abcdef-0123456789abcdef"
+	if err := os.Mkdir(filepath.Join(d.dirs, dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d.restoreOne(record{Version: recordVersion, ID: dir[:16], Dir: dir, Container: "a", Boot: l.boot, Frozen: []string{group}}, map[string]bool{})
+	v := l.vgpus[dir]
+	if got := v.record().Frozen; len(got) != 1 || got[0] != group {
+		t.Errorf("the record has %q", got)
+	}
+	for v.freezing.left() > 0 { // the loop takes in that it is done
+		time.Sleep(time.Millisecond) // between two looks
+	}
+	l.poller.runPosted()
+	if got := v.record().Frozen; len(got) != 0 {
+		t.Errorf("it is thawed, and the record has %q", got)
+	}
+}
+
 func TestAStoppedVgpudLeavesNobodyFrozen(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
 	n.create("a")
@@ -216,7 +308,11 @@ func TestAStoppedVgpudLeavesNobodyFrozen(t *testing.T) {
 
 func TestAProcessWithoutACgroupOfItsOwnIsNotFrozen(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
-	if group, err := n.daemon.loop.freezer.group(1); err == nil {
+	start, err := startTime(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if group, err := n.daemon.loop.freezer.group(process{1, start}); err == nil || errors.Is(err, errGone) {
 		t.Errorf("process 1 would be put into %s", group)
 	}
 	n.create("a")
@@ -225,6 +321,75 @@ func TestAProcessWithoutACgroupOfItsOwnIsNotFrozen(t *testing.T) {
 	a.ask("work", "work: passed")
 	b.ask("work", "work: passed") // beside it
 	a.ask("done", "done: ")
+}
+
+// The number of a process that died meanwhile may be anybody's.
+func TestAnotherProcessWithTheSameNumberIsNotFrozen(t *testing.T) {
+	f := freezer{v2: t.TempDir()}
+	group := filepath.Join(f.v2, frozenGroup)
+	start, err := startTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []process{{os.Getpid(), start - 1}, {os.Getpid(), start}} {
+		if err := f.freeze(group, []process{p}); err != nil {
+			t.Fatal(err)
+		}
+		put, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+		if want := p.Start == start; string(put) == strconv.Itoa(p.PID) != want {
+			t.Errorf("%v is put into it: %q %v", p, put, err)
+		}
+		if _, err := f.group(p); errors.Is(err, errGone) != (p.Start != start) {
+			t.Errorf("%v: %v", p, err)
+		}
+	}
+}
+
+// What it computes beside others is accounted.
+func TestAProcessThatCanNotBeFrozenPaysForIt(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
+	n.create("a")
+	n.create("b", "quantum=10s")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.until("it is known that a runs", func() (runs bool) {
+		if err := n.daemon.call(func(l *loop) {
+			for _, v := range l.vgpus {
+				runs = runs || v.runs
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return runs
+	})
+	held := n.vgpu("a").GetUsage().GetHeld().AsDuration()
+	n.until("a is charged", func() bool { return n.vgpu("a").GetUsage().GetHeld().AsDuration() > held })
+	turns := n.vgpu("a").GetUsage().GetTurns()
+	a.ask("silent", "silent: ok")
+	n.untilState("a", "IDLE")
+	if u := n.vgpu("a").GetUsage(); u.GetHeld().AsDuration() <= held || u.GetTurns() != turns {
+		t.Errorf("%v", u)
+	}
+}
+
+// A container could kill a process of its own now and again, so that the others
+// run on.
+func TestAKilledProcessThawsTheOthersForItsDeathOnly(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
+	n.create("a")
+	n.create("b", "quantum=10s")
+	group := newCgroup(t, 1)
+	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
+	group.add(a1)
+	group.add(a2)
+	a1.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.until("a is frozen", group.frozen)
+	a2.kill() // waits for it
+	n.until("a is frozen again", group.frozen)
+	a1.kill()
+	n.untilState("a", "UNBOUND")
 }
 
 func TestAnOverrunIsKilledIfThatIsThePolicy(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // frozenGroup is the cgroup, below their own, into which processes are put that
@@ -59,11 +61,15 @@ func findFreezer() (freezer, error) {
 	return f, nil
 }
 
-// group is the cgroup into which a process is to be put, on this file system.
-func (f freezer) group(pid int) (string, error) {
-	b, err := os.ReadFile(procFile(pid, "cgroup"))
+// group is the cgroup into which a process is to be put, on this file system. The
+// error is errGone if it is dead.
+func (f freezer) group(p process) (string, error) {
+	b, err := os.ReadFile(procFile(p.PID, "cgroup"))
+	if noProcess(err) || p.gone() { // in this order: it was its cgroup
+		return "", fmt.Errorf("%w (pid %d)", errGone, p.PID)
+	}
 	if err != nil {
-		return "", fmt.Errorf("failed to look for the cgroup of process %d: %w", pid, err)
+		return "", fmt.Errorf("failed to look for the cgroup of process %d: %w", p.PID, err)
 	}
 	var v1, v2 string
 	for line := range strings.Lines(string(b)) {
@@ -83,7 +89,7 @@ func (f freezer) group(pid int) (string, error) {
 	}
 	// The root of all is vgpud's, and everybody's.
 	if root == "" || own == "" || own == "/" || strings.HasPrefix(own, "/..") {
-		return "", fmt.Errorf("process %d is in no cgroup of its own (%q)", pid, own)
+		return "", fmt.Errorf("process %d is in no cgroup of its own (%q)", p.PID, own)
 	}
 	if path.Base(own) != frozenGroup {
 		own = path.Join(own, frozenGroup)
@@ -92,13 +98,17 @@ func (f freezer) group(pid int) (string, error) {
 }
 
 // freeze puts processes into a cgroup, made if it is not there, and freezes it.
-func (f freezer) freeze(group string, pids []int) error {
+func (f freezer) freeze(group string, all []process) error {
 	if err := os.Mkdir(group, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("failed to make a cgroup: %w", err)
 	}
-	for _, pid := range pids {
-		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
-			return fmt.Errorf("failed to put process %d into %s: %w", pid, group, err)
+	for _, p := range all {
+		if p.gone() { // another one may have its number now
+			continue
+		}
+		err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(p.PID)), 0)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("failed to put process %d into %s: %w", p.PID, group, err)
 		}
 	}
 	return f.set(group, true)
@@ -127,9 +137,9 @@ func (f freezer) isV1(group string) bool { return f.v1 != "" && strings.HasPrefi
 
 // killed says whether one of these processes was killed and can not die: under
 // version 1 a process that is frozen does not take even SIGKILL.
-func killed(pids []int) bool {
-	for _, pid := range pids {
-		b, err := os.ReadFile(procFile(pid, "status"))
+func killed(all []process) bool {
+	for _, p := range all {
+		b, err := os.ReadFile(procFile(p.PID, "status"))
 		if err != nil {
 			continue
 		}

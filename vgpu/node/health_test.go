@@ -3,11 +3,15 @@
 package node
 
 import (
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
@@ -82,6 +86,35 @@ func TestMemoryIsAdmittedByWhatTheDriverSaysIsFree(t *testing.T) {
 }
 
 // It gave memory back that vgpud knows nothing of.
+// Its bind waited for another process of its container to come back.
+func TestMemoryIsLookedAtBeforeABindAfterARestart(t *testing.T) {
+	n := newNode(t, settings{edit: func(l *loop) {
+		l.inventory.(*gputest.Inventory).SetFree(gpuUUID(0), 1<<30)
+	}})
+	n.create("a", "memory=2Gi")
+	a1, a2 := n.process("a"), n.process("a")
+	a1.ask("start "+n.created["a"], "start: ")
+	a2.ask("start "+n.created["a"], "start: ")
+	a1.signal(syscall.SIGSTOP)
+	n.stop()
+	n.start()
+	a2.expect("reconnected")
+	a2.tell("bind")
+	n.until("it has asked", func() (asked bool) {
+		if err := n.daemon.call(func(l *loop) {
+			for _, v := range l.vgpus {
+				asked = len(v.binders) > 0
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return asked
+	})
+	a1.signal(syscall.SIGCONT)
+	a1.expect("reconnected")
+	n.until("it waits", func() bool { return strings.Contains(n.vgpu("a").GetReason(), "are free in the driver's count") })
+}
+
 func TestWhoWaitsForMemoryIsBoundWhenAStrangerGivesItBack(t *testing.T) {
 	n := newNode(t, settings{})
 	n.gpus.SetFree(gpuUUID(0), 1<<30)
@@ -117,27 +150,71 @@ func TestADriverThatHangsHoldsUpNoBind(t *testing.T) {
 	}
 }
 
-// Between the choice and the answer, while it is written into the store.
-func TestAGPULostBeforeTheAnswerIsNotAnswered(t *testing.T) {
-	d := idle(t, 2)
-	l := d.loop
+// late is a vGPU that is bound late, in a daemon whose loop the test is.
+func late(l *loop) *vgpu {
 	v := &vgpu{
 		key: "v", listen: -1, adopted: true, req: request.Request{Count: 1},
 		rec: record{Version: recordVersion, ID: "0123456789abcdef", Dir: "0123456789abcdef-0123456789abcdef", Container: "v"},
 	}
-	answer := make(chan []arbiter.UUID, 1)
-	v.early = func(error) { v.early = nil; answer <- v.bound }
 	l.add(v)
-	l.bindLooked(v)
-	l.health(gpu.Health{UUID: gpuUUID(0), Down: "lost"})
-	ended := make(chan error, 1)
-	go func() { ended <- l.poller.run() }() // what the store has to say comes only now
-	got := <-answer
-	l.poller.quit()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	return v
+}
+
+// told runs what is posted until an event was told.
+func (l *loop) told(what string) bool {
+	for deadline := time.Now().Add(patience); !slices.Contains(since(l.events, 0), what); l.poller.runPosted() {
+		if time.Now().After(deadline) || l.store.writes.Load() > 100 {
+			return false
+		}
+		time.Sleep(time.Millisecond) // between two looks
 	}
-	if len(got) != 1 || got[0] != arbiter.UUID(gpuUUID(1)) {
-		t.Errorf("bound to %v", got)
+	return true
+}
+
+// Between the choice and the answer, while it is written into the store.
+func TestAGPULostBeforeTheAnswerIsNotAnswered(t *testing.T) {
+	l := idle(t, 2).loop
+	v := late(l)
+	l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+	l.health(gpu.Health{UUID: gpuUUID(0), Down: "lost"})
+	if !l.told(eventBound) || !slices.Equal(v.bound, []arbiter.UUID{arbiter.UUID(gpuUUID(1))}) {
+		t.Errorf("bound to %v", v.bound)
+	}
+}
+
+// Likewise, but a thread of it stands at the gate before it knows its GPU, so it
+// stays where it is.
+func TestAGPULostBeforeTheAnswerIsAnsweredWhereAThreadWaits(t *testing.T) {
+	l := idle(t, 2).loop
+	v := late(l)
+	l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+	l.health(gpu.Health{UUID: gpuUUID(0), Down: "lost"})
+	l.event(arbiter.Event{Kind: arbiter.Pending, VGPU: v.key})
+	if !l.told(eventBound) {
+		t.Fatalf("not answered after %d writes of its record", l.store.writes.Load())
+	}
+	if !slices.Equal(v.bound, []arbiter.UUID{arbiter.UUID(gpuUUID(0))}) {
+		t.Errorf("bound to %v", v.bound)
+	}
+}
+
+// It is bound anew before it was told that it was bound.
+func TestABindIsAnsweredOnceItsOwnRecordIsWritten(t *testing.T) {
+	l := idle(t, 2).loop
+	v := late(l)
+	l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+	stuck, release := make(chan struct{}), make(chan struct{})
+	l.store.saveNode("stuck", []byte("{}"), func(error) { close(stuck); <-release })
+	<-stuck // behind the first record
+	l.unused(v)
+	l.setCause(arbiter.UUID(gpuUUID(0)), causeOperator, "repair")
+	l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+	l.poller.runPosted()
+	if got := since(l.events, 1); len(got) > 0 { // behind the cordon
+		t.Errorf("told %q before it is in the store", got)
+	}
+	close(release)
+	if !l.told(eventBound) || !slices.Equal(v.bound, []arbiter.UUID{arbiter.UUID(gpuUUID(1))}) {
+		t.Errorf("bound to %v", v.bound)
 	}
 }

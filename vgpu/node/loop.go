@@ -158,8 +158,8 @@ type timer struct {
 	index int
 }
 
-// arm sets t to at, or off for 0. Few timers are armed at once, at most a
-// handful for each GPU, so a list is enough.
+// arm sets t to at, or off for 0. Few timers are armed at once, a handful for each
+// GPU and for each vGPU with a process that hung up, so a list is enough.
 func (l *loop) arm(t *timer, at time.Duration) {
 	switch {
 	case at == 0 && t.at != 0:

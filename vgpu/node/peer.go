@@ -88,6 +88,12 @@ func identify(pid, pidfd int) (process, error) {
 	return process{PID: pid, Start: start}, nil
 }
 
+// gone says whether p is dead for certain.
+func (p process) gone() bool {
+	start, err := startTime(p.PID)
+	return noProcess(err) || (err == nil && start != p.Start)
+}
+
 // dead says whether the process of a pidfd has ended. All its descriptors are
 // closed by then, and with them its device contexts (R6).
 func dead(pidfd int) bool {
@@ -108,19 +114,12 @@ func startTime(pid int) (uint64, error) {
 	}
 	// The command in field 2 may hold spaces and brackets; the last bracket
 	// ends it, and field 3 follows.
-	_, after, ok := cutLast(b, ')')
-	fields := bytes.Fields(after)
-	if !ok || len(fields) < 20 {
+	bracket := bytes.LastIndexByte(b, ')')
+	fields := bytes.Fields(b[bracket+1:])
+	if bracket < 0 || len(fields) < 20 {
 		return 0, fmt.Errorf("unexpected /proc/%d/stat", pid)
 	}
 	return strconv.ParseUint(string(fields[19]), 10, 64)
-}
-
-func cutLast(b []byte, sep byte) (before, after []byte, found bool) {
-	if i := bytes.LastIndexByte(b, sep); i >= 0 {
-		return b[:i], b[i+1:], true
-	}
-	return b, nil, false
 }
 
 // bootID changes with every boot of the machine, after which no recorded

@@ -180,7 +180,7 @@ func (l *loop) recovered() {
 	l.recovery = nil
 	for _, v := range l.vgpus {
 		if len(v.binders) > 0 {
-			l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+			l.bindLooked(v)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func (l *loop) adopt(v *vgpu) {
 	}
 	l.settle(v)
 	if len(v.binders) > 0 {
-		l.event(arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
+		l.bindLooked(v)
 	}
 }
 

@@ -144,14 +144,15 @@ func TestARestartInADrainFinishesIt(t *testing.T) {
 	b.expect("work: passed")
 }
 
-// An overrun that is back before the holder beside it must not be taken for the
-// holder: it would give the GPU away while the other still computes.
-func TestAnOverrunThatIsBackFirstDoesNotHold(t *testing.T) {
-	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: 100 * time.Millisecond})
-	n.create("a")
+// anOverrunIsBackFirst restarts vgpud when a is an overrun beside b, which holds
+// and is stopped, and c waits. The others are back.
+func anOverrunIsBackFirst(t *testing.T, annotations ...string) (n *node, a, b, c *clientProcess) {
+	t.Helper()
+	n = newProcessNode(t, settings{quantum: time.Millisecond, drain: 100 * time.Millisecond})
+	n.create("a", annotations...)
 	n.create("b")
 	n.create("c")
-	a, b, c := n.client("a"), n.client("b"), n.client("c")
+	a, b, c = n.client("a"), n.client("b"), n.client("c")
 	a.ask("work", "work: passed")
 	b.ask("work", "work: passed") // beside a
 	n.untilState("a", "OVERRUN")
@@ -163,6 +164,13 @@ func TestAnOverrunThatIsBackFirstDoesNotHold(t *testing.T) {
 	n.startProcess()
 	a.expect("reconnected")
 	c.expect("reconnected")
+	return n, a, b, c
+}
+
+// An overrun that is back before the holder beside it must not be taken for the
+// holder: it would give the GPU away while the other still computes.
+func TestAnOverrunThatIsBackFirstDoesNotHold(t *testing.T) {
+	n, a, b, c := anOverrunIsBackFirst(t)
 	b.signal(syscall.SIGCONT)
 	b.expect("reconnected")
 	n.untilState("c", "PENDING")
@@ -175,6 +183,35 @@ func TestAnOverrunThatIsBackFirstDoesNotHold(t *testing.T) {
 	}
 	b.ask("done", "done: ")
 	c.expect("work: passed")
+}
+
+func TestADeleteRightAfterARestartDoesNotForgetWhatDrains(t *testing.T) {
+	n, a, b, c := anOverrunIsBackFirst(t)
+	n.delete("a")
+	b.signal(syscall.SIGCONT)
+	b.expect("reconnected")
+	n.untilState("a", "DRAINING")
+	b.ask("done", "done: ")
+	n.untilState("b", "IDLE")
+	if c.passed() {
+		t.Fatal("c passed beside a")
+	}
+	a.ask("silent", "silent: ok")
+	c.expect("work: passed")
+	n.until("a is gone", func() bool { return n.vgpu("a") == nil })
+}
+
+// Its container has the device node of that GPU alone.
+func TestAnEarlyOverrunThatDiesRightAfterARestartKeepsItsGPU(t *testing.T) {
+	n, a, b, _ := anOverrunIsBackFirst(t, "bind=early")
+	a.kill()
+	n.until("a is dead", func() bool { return n.vgpu("a").GetClients() == 0 })
+	b.signal(syscall.SIGCONT)
+	b.expect("reconnected")
+	n.untilState("b", "HOLDING")
+	if got := n.vgpu("a").GetGpus(); len(got) != 1 {
+		t.Errorf("a is bound to %v", got)
+	}
 }
 
 func TestARestartKeepsTheGPUOfEachContainer(t *testing.T) {

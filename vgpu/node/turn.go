@@ -14,7 +14,7 @@ import (
 // turn is the turn of a vGPU that holds.
 type turn struct {
 	granted time.Duration
-	late    bool          // it overran, when it says that it was granted
+	late    bool          // it overran; granted is when
 	waited  time.Duration // before it
 	pending time.Duration // when the vGPU was told to the engine as pending; 0: it is not
 	taking  bool          // somebody waits: take the words as soon as all are idle
@@ -53,6 +53,11 @@ func (l *loop) settle(v *vgpu) {
 	case draining:
 		switch {
 		case v.allClosed() && v.removed:
+			kind := arbiter.Drained
+			if s, _ := l.engine.VGPU(v.key); s.State == arbiter.Holding { // it was revoked by its removal
+				kind = arbiter.Complete
+			}
+			l.complete(v, kind)
 			l.finishRemoval(v)
 		case v.allClosed():
 			l.complete(v, arbiter.Drained)
@@ -252,10 +257,13 @@ func (l *loop) complete(v *vgpu, kind arbiter.Kind) {
 	ev.LastWork, ev.Idle = v.work(now, false)
 	ev.Lingered, ev.Gaps = v.lingered(now, ev.LastWork), v.gapsInTurn()
 	v.phase = free
+	if v.cold {
+		l.thaw(v) // nothing of it is in flight: it drained in the last moment, or died
+	}
 	l.arm(&v.linger, 0)
 	v.turn = turn{wanted: v.turn.wanted, linger: v.turn.linger}
 	// Only now, with all words closed: who was served before is not pending.
-	if ev.Waiting = v.anyWaiting(); ev.Waiting {
+	if ev.Waiting = !v.removed && v.anyWaiting(); ev.Waiting {
 		v.turn.pending = now
 	}
 	l.event(ev)
@@ -387,7 +395,7 @@ func (l *loop) account(v *vgpu, t *arbiter.Turn) {
 // unused tells the engine when no living process of v uses its GPUs: it may be
 // bound anew.
 func (l *loop) unused(v *vgpu) {
-	if len(v.clients) > 0 || len(v.expected) > 0 || v.phase != free || v.removed {
+	if len(v.clients) > 0 || len(v.expected) > 0 || v.phase != free || v.removed || !v.adopted {
 		return
 	}
 	if v.turn.pending != 0 {
@@ -396,7 +404,7 @@ func (l *loop) unused(v *vgpu) {
 	}
 	l.event(arbiter.Event{Kind: arbiter.Unused, VGPU: v.key})
 	if s, ok := l.engine.VGPU(v.key); ok && s.State == arbiter.Unbound {
-		if v.bound != nil {
+		if v.bound != nil && v.binding == 0 {
 			l.tell(eventUnbound, v, "")
 		}
 		v.bound = nil

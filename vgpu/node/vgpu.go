@@ -45,10 +45,13 @@ type vgpu struct {
 	progress uint64 // of its drain, as it was seen last
 	bound    []arbiter.UUID
 	early    func(error) // waits for the answer to a Bind at Create
-	binding  bool        // bound is on its way into the store, and not told yet
+	binding  int         // how often bound is on its way into the store; the last one is not told yet
 
 	cold      bool     // it overran, and stands still until its next turn
+	runs      bool     // it is cold, and not all of it could be frozen
+	dying     bool     // it is not cold because a process of it was killed
 	frozen    []string // cgroups that may be frozen
+	freezing  chores   // what is done to them: nothing that its container could hold up
 	coldTimer timer
 
 	account *slot // its place in the accounts
@@ -188,9 +191,9 @@ func (l *loop) remove(v *vgpu) {
 		delete(l.current, v.rec.ID)
 	}
 	l.closeListener(v)
-	if v.missing() {
-		// After a restart: what its processes hold is not known yet. It goes
-		// once they are dead, or given up.
+	if !v.adopted {
+		// After a restart: what its processes hold is not known yet, or drains. It
+		// goes once they are dead, or given up.
 		v.leaving = true
 		return
 	}

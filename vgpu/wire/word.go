@@ -17,7 +17,8 @@ func MakeWord(state uint32, epoch uint64) uint64 { return epoch<<8 | uint64(stat
 // State is the state in a grant word.
 func State(word uint64) uint32 { return uint32(word & 0xff) }
 
-// Epoch is the epoch in a grant word; it rises exactly when CLOSED is left.
+// Epoch is the epoch in a grant word; it rises when CLOSED is left, or when a
+// drain is resumed, and at no other time.
 func Epoch(word uint64) uint64 { return word >> 8 }
 
 // StateName is the name of a state, for logs.
