@@ -10,12 +10,14 @@
 //
 // The invariants of the design (docs/design.md, section 3) and their tests:
 //
-//  1. Exclusion: TestTurns, TestSwitchedOffGate (which sees it fail)
+//  1. Exclusion: TestTurns, TestSwitchedOffGate (which sees it fail); with drains
+//     that must be resumed, TestDrainsThatNeedTheGate; of a gang, TestGang
 //  2. No work passes a closed gate: TestTurns
 //  3. Work-conserving: TestSecondGPU
 //  4. Released on completion: TestReleasedOnCompletion
-//  6. Nothing dies because something else did: faults_test.go, and soak/, where
-//     faults meet
+//  5. Shares: TestSharesOfHogs, TestPolicies
+//  6. Nothing dies because something else did: faults_test.go, overrun_test.go,
+//     absence_test.go, TestLostGPU, and soak/, where faults meet
 //  7. Fail closed: TestWrongAnnotations, TestNoDaemon
 //  8. Pass-through: TestPassThrough
 //  10. Inert: TestInert
