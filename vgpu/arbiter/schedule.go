@@ -151,6 +151,7 @@ func (e *Engine) wanted(now time.Duration, t *gang) (wanted, urgent bool, end ti
 			// What it may still use, while more flows in.
 			t.maximum.flow(t.granted)
 			left = t.granted + t.maximum.level*ppm/time.Duration(ppm-t.maximum.rate)
+			left = max(left, now) // in debt since it was late; 0 would be no end at all
 		}
 		if end == 0 || left < end {
 			end = left
