@@ -102,9 +102,10 @@ func (e *Engine) tryBind(now time.Duration, v *vgpu) bool {
 		e.attach(v, g)
 	}
 	v.reason = ""
+	// Before what follows from it: its GPU's policy may let others in.
+	e.do(Action{Kind: Bound, VGPU: v.id, GPUs: v.uuids})
 	e.settle(now, v)
 	e.regroup(now, v.gang)
-	e.do(Action{Kind: Bound, VGPU: v.id, GPUs: v.uuids})
 	return true
 }
 
