@@ -128,18 +128,19 @@ type size struct {
 	window       time.Duration // of the shares
 	windows      int           // that begin one second after the other
 	shareBudget  float64
+	scaleBudget  float64
 	idle         time.Duration
 	gate         bool
 }
 
 var full = size{
 	floorSamples: 20000, rounds: 10, handovers: 2000, firsts: 5000, kept: 100000, rate: 5 * time.Second,
-	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, idle: 20 * time.Second, gate: true,
+	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, gate: true,
 }
 
 // One turn more or less weighs more in a shorter window: the budget grows as it
-// shrinks. vgpud looks for leaks every 10 s, so it is idle for no less than that.
+// shrinks. So does that of a ratio of two 99th percentiles, each of few samples. vgpud looks for leaks every 10 s, so it is idle for no less than that.
 var brief = size{
 	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
-	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, idle: 10 * time.Second,
+	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second,
 }
