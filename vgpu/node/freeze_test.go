@@ -88,19 +88,27 @@ func forBothVersions(t *testing.T, test func(t *testing.T, version int)) {
 	}
 }
 
+// frozen has a container a that overran, in a cgroup of a version, and stands
+// still, and b, which holds the GPU.
+func (n *node) frozen(version int) (a, b *clientProcess, group cgroup) {
+	n.t.Helper()
+	n.create("a")
+	n.create("b", "quantum=10s")
+	group = newCgroup(n.t, version)
+	a, b = n.client("a"), n.client("b")
+	group.add(a)
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed")
+	n.until("a is frozen", group.frozen)
+	return a, b, group
+}
+
 // Its work never ends by itself: the process stands still while others have
 // their turn, and runs in its own.
 func TestAnOverrunStandsStillButInItsOwnTurns(t *testing.T) {
 	forBothVersions(t, func(t *testing.T, version int) {
 		n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze", edit: only(version)})
-		n.create("a")
-		n.create("b", "quantum=10s")
-		group := newCgroup(t, version)
-		a, b := n.client("a"), n.client("b")
-		group.add(a)
-		a.ask("work", "work: passed")
-		b.ask("work", "work: passed")
-		n.until("a is frozen", group.frozen)
+		a, b, group := n.frozen(version)
 		if s := n.vgpu("a").GetState(); s != "OVERRUN" {
 			t.Errorf("a is %s", s)
 		}
@@ -132,14 +140,7 @@ func TestAnOverrunStandsStillButInItsOwnTurns(t *testing.T) {
 func TestAFrozenProcessCanBeKilled(t *testing.T) {
 	forBothVersions(t, func(t *testing.T, version int) {
 		n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze", edit: only(version)})
-		n.create("a")
-		n.create("b", "quantum=10s")
-		group := newCgroup(t, version)
-		a, b := n.client("a"), n.client("b")
-		group.add(a)
-		a.ask("work", "work: passed")
-		b.ask("work", "work: passed")
-		n.until("a is frozen", group.frozen)
+		a, b, _ := n.frozen(version)
 		a.kill() // waits for it
 		n.untilState("a", "UNBOUND")
 		b.ask("done", "done: ")
@@ -216,14 +217,7 @@ func TestARemovedContainerIsNotFrozen(t *testing.T) {
 
 func TestAFrozenContainerCanBeRemoved(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
-	n.create("a")
-	n.create("b", "quantum=10s")
-	group := newCgroup(t, 1)
-	a, b := n.client("a"), n.client("b")
-	group.add(a)
-	a.ask("work", "work: passed")
-	b.ask("work", "work: passed")
-	n.until("a is frozen", group.frozen)
+	_, _, group := n.frozen(1)
 	n.delete("a")
 	n.until("a runs", func() bool { return !group.frozen() })
 }
@@ -249,14 +243,7 @@ func TestOthersInTheContainerOfAFrozenProcessRun(t *testing.T) {
 
 func TestARestartedVgpudThawsWhatItLeftFrozen(t *testing.T) {
 	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: 50 * time.Millisecond, overrun: "freeze"})
-	n.create("a")
-	n.create("b", "quantum=10s")
-	group := newCgroup(t, 1)
-	a, b := n.client("a"), n.client("b")
-	group.add(a)
-	a.ask("work", "work: passed")
-	b.ask("work", "work: passed")
-	n.until("a is frozen", group.frozen)
+	a, b, group := n.frozen(1)
 	n.kill()
 	n.settings.overrun = "corun"
 	n.startProcess()
@@ -292,14 +279,7 @@ func TestWhatIsFrozenStaysInTheRecordUntilItIsThawed(t *testing.T) {
 
 func TestAStoppedVgpudLeavesNobodyFrozen(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond, drain: 20 * time.Millisecond, overrun: "freeze"})
-	n.create("a")
-	n.create("b", "quantum=10s")
-	group := newCgroup(t, 1)
-	a, b := n.client("a"), n.client("b")
-	group.add(a)
-	a.ask("work", "work: passed")
-	b.ask("work", "work: passed")
-	n.until("a is frozen", group.frozen)
+	_, _, group := n.frozen(1)
 	n.stop()
 	if group.frozen() {
 		t.Error("a is frozen")
