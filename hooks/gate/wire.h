@@ -39,10 +39,29 @@
 
 /* ---- the page ---------------------------------------------------------- */
 
+#define VGPU_UUIDS        16         /* GPUs of one vGPU, at most */
+
 #define VGPU_PAGE_SIZE    4096
 #define VGPU_PAGE_MAGIC   0x55504756u /* "VGPU" */
 #define VGPU_PAGE_VERSION 1
 #define VGPU_GAPS         32         /* buckets of gaps */
+#define VGPU_QUEUE_US     50000      /* what queue_us and drain_us mean when they are 0 */
+#define VGPU_DRAIN_US     2000
+
+/*
+ * What a process may allocate on one GPU, in bytes. What it uses is leased less
+ * credit. vgpud leases (raises leased, then credit) when it is asked by
+ * VGPU_MEMORY, and takes back what is not used (exchanges credit with 0, then
+ * lowers leased) without asking. The client allocates by lowering credit, never
+ * below 0, before it asks the driver, and raises it after the driver has freed.
+ * Both change credit by compare-and-swap or atomic addition only, sequentially
+ * consistent; the client changes leased only while vgpud is away and the node's
+ * policy is to go on without it (absence_ms).
+ */
+struct vgpu_page_memory {
+	uint64_t leased;
+	uint64_t credit;
+};
 
 struct vgpu_page {
 	uint32_t magic;            /* written by vgpud before the page is handed out */
@@ -58,7 +77,9 @@ struct vgpu_page {
 	/* Written by vgpud. */
 	_Alignas(64) uint32_t wanted;  /* somebody else waits for this GPU */
 	uint32_t absence_ms;       /* the gate opens if vgpud was away for so long and a thread waits; 0: never */
-	uint32_t reserved2[14];
+	uint32_t queue_us;         /* how much work may be in flight, in microseconds of it; 0: VGPU_QUEUE_US */
+	uint32_t drain_us;         /* the same while wanted is set; 0: VGPU_DRAIN_US */
+	uint32_t reserved2[12];
 
 	/* Written by the client. */
 	_Alignas(64) uint32_t waiting; /* threads at the closed gate, until they have submitted */
@@ -74,14 +95,16 @@ struct vgpu_page {
 	 * 2^i <= gap_ns < 2^(i+1), the first also 0, the last all longer ones. */
 	_Alignas(64) uint32_t gaps[VGPU_GAPS];
 
-	uint8_t reserved5[VGPU_PAGE_SIZE - 384];
+	/* The memory ledger of each bound GPU, in the order of VGPU_BOUND. */
+	_Alignas(64) struct vgpu_page_memory memory[VGPU_UUIDS];
+
+	uint8_t reserved5[VGPU_PAGE_SIZE - 640];
 };
 
 /* ---- messages ---------------------------------------------------------- */
 
 /* Every message is one struct vgpu_msg, in one packet. */
 #define VGPU_MSG_SIZE  512
-#define VGPU_UUIDS     16              /* GPUs of one vGPU, at most */
 #define VGPU_TEXT      192
 
 enum vgpu_msg_type {
@@ -91,16 +114,32 @@ enum vgpu_msg_type {
 	VGPU_PENDING  = 3,  /* doorbell: waiting went from 0 to 1 */
 	VGPU_IDLE_MSG = 4,  /* doorbell: the word is IDLE, and wanted was set */
 	VGPU_DRAINED  = 5,  /* doorbell: the word went DRAINING -> CLOSED */
-	VGPU_MEMORY   = 6,  /* reserved: the memory ledger */
-	VGPU_IDENTITY = 7,  /* reserved: what NVML shows */
+	VGPU_MEMORY   = 6,  /* a[0] = index of a bound GPU, a[1] = credit needed there in bytes (0: only ask), a[2] = enum vgpu_memory_flag, a[3] = any number; answered by MEMORY_IS */
+	VGPU_IDENTITY = 7,  /* instead of HELLO: of a program that only looks. a[0] = 1: bind this vGPU if it is not; answered by IDENTITY_IS or REFUSED */
 	VGPU_STATS    = 8,  /* counts so far: a[0] look-ups of submitting functions that got no hook, a[1] of unknown names; again after a reconnection */
+	VGPU_USAGE    = 9,  /* after an IDENTITY: uuid[0] = a bound GPU; answered by USAGE_IS and PROCESSES */
 
 	/* vgpud -> client */
 	VGPU_WELCOME  = 64, /* protocol = the one to speak; a[0] = client id; the page descriptor goes along unless the client brought one */
 	VGPU_REFUSED  = 65, /* code and text say why; after a HELLO the connection is closed */
 	VGPU_BOUND    = 66, /* count and uuid */
 	VGPU_NUDGE    = 67, /* doorbell: look at wanted and at the word */
-	VGPU_WAIT     = 68, /* the BIND waits, its answer comes later; text says why */
+	VGPU_WAIT     = 68, /* the BIND or IDENTITY waits, its answer comes later; text says why */
+	VGPU_MEMORY_IS = 69, /* code: OK, or ERR_MEMORY if there is no such credit; a[0] as asked, a[1] = limit of the vGPU on this GPU, a[2] = bytes that all its processes use there, a[3] as asked */
+	VGPU_IDENTITY_IS = 70, /* a[0] = GPUs of this vGPU; count and uuid as in BOUND, count = 0 if it is not bound */
+	VGPU_USAGE_IS = 71, /* of uuid[0]: a[0] = limit and a[1] = use as in MEMORY_IS, a[2] = held time of late, in millionths of the time, a[3] = processes that follow */
+	VGPU_PROCESSES = 72, /* count of them, as struct vgpu_process in the place of uuid; in its last message a[0] = 1 */
+};
+
+enum vgpu_memory_flag {
+	VGPU_MEMORY_DRIVER = 1, /* the process made or ended a context or module: see what the driver says that it uses */
+};
+
+/* A process of the vGPU, as the asker's pid namespace numbers it. */
+struct vgpu_process {
+	uint32_t pid;
+	uint32_t reserved;
+	uint64_t bytes;            /* device memory that it uses */
 };
 
 enum vgpu_code {
@@ -110,6 +149,7 @@ enum vgpu_code {
 	VGPU_ERR_REMOVED     = 3, /* the vGPU was removed */
 	VGPU_ERR_PAGE        = 4, /* the page that came along can not be used */
 	VGPU_ERR_INTERNAL    = 5,
+	VGPU_ERR_MEMORY      = 6, /* the vGPU's memory is used up */
 };
 
 struct vgpu_msg {
@@ -129,6 +169,8 @@ _Static_assert(offsetof(struct vgpu_page, word) == 64, "grant word");
 _Static_assert(offsetof(struct vgpu_page, wanted) == 128, "wanted");
 _Static_assert(offsetof(struct vgpu_page, waiting) == 192, "waiting");
 _Static_assert(offsetof(struct vgpu_page, gaps) == 256, "gaps");
+_Static_assert(offsetof(struct vgpu_page, memory) == 384, "memory");
+_Static_assert(sizeof(struct vgpu_process) == 16, "a process fits into a UUID's place");
 _Static_assert(sizeof(struct vgpu_msg) == VGPU_MSG_SIZE, "message size");
 
 #endif

@@ -35,9 +35,10 @@ const (
 	Pending  Type = 3 // doorbell: waiting went from 0 to 1
 	IdleMsg  Type = 4 // doorbell: the word is IDLE, and wanted was set
 	Drained  Type = 5 // doorbell: the word went from DRAINING to CLOSED
-	Memory   Type = 6 // reserved
-	Identity Type = 7 // reserved
+	Memory   Type = 6 // A[0] index of a bound GPU, A[1] credit needed there (0: only ask), A[2] MemoryFlag, A[3] any number; answered by MemoryIs
+	Identity Type = 7 // instead of Hello, of a program that only looks: A[0] 1 to bind; answered by IdentityIs or Refused
 	Stats    Type = 8 // A[0] look-ups of submitting functions that got no hook, A[1] of unknown names; so far
+	Usage    Type = 9 // after an Identity: UUID[0] is a bound GPU; answered by UsageIs and Processes
 )
 
 // Messages to a client.
@@ -46,8 +47,32 @@ const (
 	Refused Type = 65 // Code and Text say why; after a Hello the connection is closed
 	Bound   Type = 66 // Count and UUID
 	Nudge   Type = 67 // doorbell: look at wanted and at the word
-	Wait    Type = 68 // the Bind waits, its answer comes later; Text says why
+	Wait    Type = 68 // the Bind or Identity waits, its answer comes later; Text says why
+
+	MemoryIs   Type = 69 // Code OK, or ErrMemory if there is no such credit; A[0] as asked, A[1] the limit, A[2] what all processes use, A[3] as asked
+	IdentityIs Type = 70 // A[0] the GPUs of the vGPU; Count and UUID as in Bound, Count 0 if it is not bound
+	UsageIs    Type = 71 // of UUID[0]: A[0] limit and A[1] use as in MemoryIs, A[2] held of late in millionths, A[3] processes that follow
+	Processes  Type = 72 // Count of them, as Process in the place of UUID; A[0] is 1 in the last message
 )
+
+// MemoryFlag is said with a Memory message.
+type MemoryFlag uint64
+
+// MemoryDriver says that the process made or ended a context or module: see
+// what the driver says that it uses.
+const MemoryDriver MemoryFlag = 1
+
+// Process is a process of the vGPU, as the asker's pid namespace numbers it.
+type Process struct {
+	PID   uint32
+	_     uint32
+	Bytes uint64 // device memory that it uses
+}
+
+// Processes is the place of UUID as processes; the first Count are valid.
+func (m *Msg) Processes() *[MaxUUIDs]Process {
+	return (*[MaxUUIDs]Process)(unsafe.Pointer(&m.UUID))
+}
 
 // Code says why something was refused.
 type Code uint32
@@ -60,6 +85,7 @@ const (
 	ErrRemoved  Code = 3 // the vGPU was removed
 	ErrBadPage  Code = 4 // the page that came along can not be used
 	ErrInternal Code = 5
+	ErrMemory   Code = 6 // the vGPU's memory is used up
 )
 
 // Msg is one message; it fills one packet. Its layout is that of struct
@@ -97,8 +123,8 @@ func Parse(b []byte) (Msg, error) {
 		return m, fmt.Errorf("%w: count %d, at most %d", ErrMalformed, m.Count, MaxUUIDs)
 	}
 	switch m.Type {
-	case Hello, Bind, Pending, IdleMsg, Drained, Memory, Identity, Stats,
-		Welcome, Refused, Bound, Nudge, Wait:
+	case Hello, Bind, Pending, IdleMsg, Drained, Memory, Identity, Stats, Usage,
+		Welcome, Refused, Bound, Nudge, Wait, MemoryIs, IdentityIs, UsageIs, Processes:
 	default:
 		return m, fmt.Errorf("%w: unknown type %d", ErrMalformed, m.Type)
 	}

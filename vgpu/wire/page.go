@@ -17,6 +17,8 @@ const (
 	PageMagic   = 0x55504756
 	PageVersion = 1
 	GapBuckets  = 32
+	QueueUS     = 50000 // what 0 means in QueueUS
+	DrainUS     = 2000  // and in DrainUS
 )
 
 // seals are on every page: a client that shrank it would kill vgpud by SIGBUS.
@@ -32,7 +34,9 @@ type layout struct {
 	_         [7]uint64
 	Wanted    uint32
 	Absence   uint32
-	_         [14]uint32
+	Queue     uint32
+	Drain     uint32
+	_         [12]uint32
 	Waiting   uint32
 	_         uint32
 	Completed uint64
@@ -42,7 +46,17 @@ type layout struct {
 	Gap       uint64
 	_         [2]uint64
 	Gaps      [GapBuckets]uint32
-	_         [PageSize - 384]byte
+	Memory    [MaxUUIDs]PageMemory
+	_         [PageSize - 640]byte
+}
+
+// PageMemory is what a process may allocate on one bound GPU, in bytes. What it
+// uses is Leased less Credit. vgpud leases by raising Leased, then Credit, and
+// takes back what is not used by exchanging Credit with 0, then lowering Leased;
+// the client allocates by lowering Credit and frees by raising it. The client
+// changes Leased only while vgpud is away and the policy is to go on without it.
+type PageMemory struct {
+	Leased, Credit atomic.Uint64
 }
 
 // Page is the memory that vgpud shares with one client. Its methods may be
@@ -134,6 +148,16 @@ func (p *Page) Wanted() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(
 // AbsenceMS is for how long vgpud must be away, in milliseconds, before the gate
 // opens for threads that wait; 0 is for ever. vgpud writes it.
 func (p *Page) AbsenceMS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Absence)) }
+
+// QueueUS is how much work may be in flight, in microseconds of it; 0 stands for
+// the constant of that name. vgpud writes it.
+func (p *Page) QueueUS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Queue)) }
+
+// DrainUS is the same while somebody else waits. vgpud writes it.
+func (p *Page) DrainUS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Drain)) }
+
+// Memory is the ledger of the process, in the order of the Bound message.
+func (p *Page) Memory() *[MaxUUIDs]PageMemory { return &p.l.Memory }
 
 // Waiting is the number of threads at the closed gate; the client writes it.
 func (p *Page) Waiting() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Waiting)) }
