@@ -33,11 +33,11 @@ fetch() {
 		-out integration/simgpu/driver/versions.inc
 }
 
-# offline GEN SIMGPU: makes the offline part into hooks/driver/gen and
-# integration/simgpu, or folders instead of these.
+# offline GEN SIMGPU DOCS: makes the offline part into hooks/driver/gen,
+# integration/simgpu and docs, or folders instead of these.
 offline() {
 	local nvml
-	go run ./hooks/driver/table hooks -out "$1" -exports "$2"
+	go run ./hooks/driver/table hooks -out "$1" -exports "$2" -coverage "$3/cuda-coverage.md"
 	go run ./integration/simgpu/gen errors -out "$2/driver/errors.inc"
 	nvml=$(go list -m -f '{{.Dir}}' github.com/NVIDIA/go-nvml)/pkg/nvml/nvml.h
 	sed -n 's/^X(\(.*\))$/\1/p' integration/simgpu/nvml/names.inc >"$scratch/nvml-names"
@@ -46,11 +46,12 @@ offline() {
 
 check() {
 	local made=$scratch/made file kept stale=
-	mkdir -p "$made/gen" "$made/simgpu/driver" "$made/simgpu/nvml"
-	offline "$made/gen" "$made/simgpu"
+	mkdir -p "$made/gen" "$made/simgpu/driver" "$made/simgpu/nvml" "$made/docs"
+	offline "$made/gen" "$made/simgpu" "$made/docs"
 	while read -r file; do
 		case $file in
 		gen/*) kept=hooks/driver/$file ;;
+		docs/*) kept=$file ;;
 		*) kept=integration/$file ;;
 		esac
 		if ! diff -u "$kept" "$made/$file" >"$scratch/diff" 2>&1; then
@@ -67,7 +68,7 @@ check() {
 
 case ${1-} in
 fetch) fetch ;;
-offline) offline hooks/driver/gen integration/simgpu ;;
+offline) offline hooks/driver/gen integration/simgpu docs ;;
 check) check ;;
 *)
 	echo "usage: generate.sh fetch|offline|check" >&2

@@ -12,7 +12,7 @@ import (
 )
 
 // hooks writes everything that follows from the table.
-func hooks(tsv, out, exports string) error {
+func hooks(tsv, out, exports, about string) error {
 	rows, err := readTable(tsv)
 	if err != nil {
 		return err
@@ -36,7 +36,10 @@ func hooks(tsv, out, exports string) error {
 			return err
 		}
 	}
-	return writeExports(rows, exports)
+	if err := writeExports(rows, exports); err != nil {
+		return err
+	}
+	return writeCoverage(rows, about)
 }
 
 // namesHeader numbers the names: the index into vgpu_real.

@@ -3,7 +3,7 @@
 // Command table generates what libvgpu-cuda.so knows about the CUDA driver API.
 //
 //	table fetch -header cuda.h -names cuda_names.txt -tsv cuda.tsv -abi cuda_abi.h
-//	table hooks -tsv cuda.tsv -out hooks/driver/gen -exports integration/simgpu
+//	table hooks -tsv cuda.tsv -out hooks/driver/gen -exports integration/simgpu -coverage docs/cuda-coverage.md
 //
 // fetch reads NVIDIA's public header (it is brought by `make generate`, and is
 // not kept in this tree) and a list of exported names, and writes our own table
@@ -46,8 +46,9 @@ func run(args []string) error {
 	case "hooks":
 		out := fs.String("out", "hooks/driver/gen", "folder for the library's generated files")
 		exports := fs.String("exports", "integration/simgpu", "folder for the simulated driver's export list")
+		about := fs.String("coverage", "docs/cuda-coverage.md", "the document about every name, to write")
 		_ = fs.Parse(args[1:])
-		return hooks(*tsv, *out, *exports)
+		return hooks(*tsv, *out, *exports, *about)
 	}
 	return fmt.Errorf("unknown step %q: use fetch or hooks", args[0])
 }

@@ -28,10 +28,14 @@ func TestCommittedFilesFollowFromTheTable(t *testing.T) {
 	if err := os.Mkdir(exports, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := hooks("../cuda.tsv", filepath.Join(dir, "gen"), exports); err != nil {
+	docs := filepath.Join(dir, "docs")
+	if err := os.Mkdir(docs, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for made, committed := range map[string]string{"gen": "../gen", "exports": "../../../integration/simgpu"} {
+	if err := hooks("../cuda.tsv", filepath.Join(dir, "gen"), exports, filepath.Join(docs, "cuda-coverage.md")); err != nil {
+		t.Fatal(err)
+	}
+	for made, committed := range map[string]string{"gen": "../gen", "exports": "../../../integration/simgpu", "docs": "../../../docs"} {
 		entries, err := os.ReadDir(filepath.Join(dir, made))
 		if err != nil {
 			t.Fatal(err)
@@ -192,5 +196,25 @@ cuOnlyListed_v3|cuOnlyListed|other||?|void
 	}
 	if strings.Contains(string(text), "a comment") {
 		t.Error("a comment was copied")
+	}
+}
+
+func TestEveryHookIsExplainedInTheDocument(t *testing.T) {
+	counted := 0
+	for name, r := range rows(t) {
+		if handled(r) == "" {
+			t.Errorf("%s: its hook has no words in handling", name)
+		}
+		for _, c := range classes {
+			if c.name == r.Class {
+				counted++
+			}
+		}
+		if r.Class == "work" && handled(r) == passes && r.known() {
+			t.Errorf("%s is work and passes", name)
+		}
+	}
+	if want := len(rows(t)); counted != want {
+		t.Errorf("the document has %d names, the table %d", counted, want)
 	}
 }
