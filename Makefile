@@ -140,6 +140,10 @@ bench-programs:
 	@$(MAKE) -C integration/bench OUT=$(BUILD)/bench
 	@$(GOBUILD) -o $(BUILD)/bench/bench ./integration/bench
 
+.PHONY: differences
+differences: setup-test ## compare random call sequences with and without the library (SEQUENCES=5000, FIRST=1)
+	VGPU_SEQUENCES=$(or $(SEQUENCES),5000) VGPU_FIRST_SEQUENCE=$(or $(FIRST),1) $(GO) test -count=1 -timeout 2h -run RandomSequences ./hooks/driver/test
+
 .PHONY: fuzz
 FUZZTIME ?= 100000x
 fuzz: ## run each Go fuzz target for FUZZTIME inputs (100000x; a time such as 1m works too)

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driver_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A sequence is what testdata/sequence.c takes.
+type sequence struct{ seed, operations, threads int }
+
+func (s sequence) String() string {
+	return fmt.Sprintf("seed=%d operations=%d threads=%d", s.seed, s.operations, s.threads)
+}
+
+// sequences are the ones to try: a few, or as many as VGPU_SEQUENCES says. Each
+// third has several threads.
+func sequences(t *testing.T) []sequence {
+	first, n := 1, 45
+	for name, to := range map[string]*int{"VGPU_SEQUENCES": &n, "VGPU_FIRST_SEQUENCE": &first} {
+		if text := os.Getenv(name); text != "" {
+			var err error
+			if *to, err = strconv.Atoi(text); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+	var out []sequence
+	for seed := first; seed < first+n; seed++ {
+		s := sequence{seed, 500, 1}
+		if seed%3 == 0 {
+			s = sequence{seed, 250, 4}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// A random sequence of calls, many of them wrong, shows the same results, errors
+// and contents of memory on the driver alone and through the library, whatever
+// turns there are.
+func TestRandomSequencesShowNoDifference(t *testing.T) {
+	sim, err := simulated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kernels, err := filepath.Abs("../../../integration/kernels")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(built, "sequence")
+	args := append([]string{
+		"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-o", bin, "testdata/sequence.c",
+		filepath.Join(sim, "lib", "libcuda.so.999.10"), "-ldl",
+	}, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
+	if err := run("cc", args...); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sequences(t) {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			arg := []string{bin, kernels, strconv.Itoa(s.seed), strconv.Itoa(s.operations), strconv.Itoa(s.threads)}
+			machine, gpu := newMachine(t, sim)
+			alone := exec.Command(arg[0], arg[1:]...)
+			alone.Env = append(os.Environ(), "SIMGPU_MACHINE="+machine, "LD_LIBRARY_PATH="+filepath.Join(sim, "lib"))
+			out, err := alone.Output()
+			if err != nil {
+				t.Fatalf("alone: %v\n%s", err, out)
+			}
+			want := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+
+			a := newArbiter(t)
+			a.gpus = [][16]byte{gpu}
+			install(t, filepath.Join(sim, "lib", "libcuda.so.999.10"), filepath.Join(a.dir, "libcuda.so"))
+			turns := make(chan int, 1)
+			go shortTurns(a, s.seed%2 == 0, turns)
+			p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, arg...)
+			for i, line := range want {
+				if got := p.line(); got != line {
+					t.Fatalf("line %d is %q through the library, %q alone, after:\n%s\nstderr:\n%s",
+						i+1, got, line, strings.Join(want[max(0, i-15):i], "\n"), p.stderr)
+				}
+			}
+			p.expect("")
+			if err := p.cmd.Wait(); err != nil {
+				t.Fatalf("%v; stderr:\n%s", err, p.stderr)
+			}
+			t.Logf("%d lines, %d turns", len(want), <-turns)
+		})
+	}
+}
