@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 /* Counting into the gate and then loading the word, against changing the word
- * and then loading the count: each side must see the other's write or be seen
- * (Dekker), so all four are sequentially consistent. */
+ * and then loading the counts: each side must see the other's write or be seen
+ * (Dekker), so all of them are sequentially consistent. */
 static inline uint64_t word_load(uint64_t *word)
 {
 	return __atomic_load_n(word, __ATOMIC_SEQ_CST);
@@ -22,8 +22,75 @@ static inline bool word_cas(uint64_t *word, uint64_t from, uint64_t to)
 	return __atomic_compare_exchange_n(word, &from, to, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
-/* The low 16 bits are the threads inside, the rest counts the submissions, so
- * that leaving does both at once. */
+/* How deep a thread is inside the gate, in its own slot. It alone writes it; its
+ * signal handlers leave it as they found it. So no increment need be atomic, and
+ * of the two changes that a submission makes only the first orders anything
+ * against the word: on x86-64 the one locked operation of a submission. */
+static inline void slot_in(uint64_t *inside)
+{
+	__atomic_store_n(inside, __atomic_load_n(inside, __ATOMIC_RELAXED) + 1, __ATOMIC_SEQ_CST);
+}
+
+/* Release: what was submitted was recorded before, and whoever reads that nobody
+ * is inside must see it in flight. */
+static inline void slot_out(uint64_t *inside)
+{
+	__atomic_store_n(inside, __atomic_load_n(inside, __ATOMIC_RELAXED) - 1, __ATOMIC_RELEASE);
+}
+
+static inline bool slot_empty(uint64_t *inside)
+{
+	return __atomic_load_n(inside, __ATOMIC_SEQ_CST) == 0;
+}
+
+/* Acquire and release: who takes a slot goes on with the counts that its last
+ * user left. */
+static inline bool slot_take(uint32_t *taken)
+{
+	uint32_t free = 0;
+
+	return __atomic_load_n(taken, __ATOMIC_RELAXED) == 0 &&
+	       __atomic_compare_exchange_n(taken, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+static inline void slot_free(uint32_t *taken)
+{
+	__atomic_store_n(taken, 0, __ATOMIC_RELEASE);
+}
+
+/* How many slots are to be looked at, raised to n before the n-th is used for the
+ * first time. A part of counting in: it is written, or read as large enough,
+ * before the word is loaded, and read after the word was changed. */
+static inline uint32_t slots_used(uint32_t *used)
+{
+	return __atomic_load_n(used, __ATOMIC_SEQ_CST);
+}
+
+static inline void slots_reach(uint32_t *used, uint32_t n)
+{
+	uint32_t old = __atomic_load_n(used, __ATOMIC_SEQ_CST);
+
+	while (old < n && !__atomic_compare_exchange_n(used, &old, n, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		;
+}
+
+/* A chunk of slots is appended before its slots are counted as used, and never
+ * changes: release, so that it is seen as it was made. NULL, or what is there. */
+static inline void *chunk_append(void *next, void *chunk)
+{
+	void *there = NULL;
+
+	__atomic_compare_exchange_n((void **)next, &there, chunk, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	return there;
+}
+
+static inline void *chunk_next(void *next)
+{
+	return __atomic_load_n((void **)next, __ATOMIC_ACQUIRE);
+}
+
+/* The count of the threads that have no slot. The low 16 bits are those inside,
+ * the rest counts the submissions, so that leaving does both at once. */
 #define COUNT_INSIDE    UINT64_C(0xffff)
 #define COUNT_SUBMITTED UINT64_C(0x10000)
 

@@ -40,12 +40,6 @@ struct gate vgpu_gate = {
 	.bind_done = PTHREAD_COND_INITIALIZER,
 };
 
-#define GATE_TLS static _Thread_local __attribute__((tls_model("initial-exec")))
-
-GATE_TLS bool counted;              /* this thread is in page->waiting */
-GATE_TLS volatile bool closer;      /* this thread holds vgpu_gate.closing */
-GATE_TLS volatile bool interrupted; /* ... and a signal handler undid its CLOSING */
-
 static void sleep_on(uint64_t *word, uint64_t seen)
 {
 	/* Shared, since vgpud wakes. Little-endian: the low half comes first,
@@ -66,12 +60,12 @@ static void announce(struct vgpu_page *page)
 	sigset_t all, old;
 	int cancel;
 
-	if (counted)
+	if (vgpu_gate_thread.counted)
 		return;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	counted = true;
+	vgpu_gate_thread.counted = true;
 	if (waiting_raise(&page->waiting) == 0)
 		vgpu_sock_ring(VGPU_PENDING);
 	pthread_setcancelstate(cancel, &cancel);
@@ -105,16 +99,41 @@ static void gap_ended(struct vgpu_page *page, uint64_t ns)
 	tally(&page->gaps[bucket < VGPU_GAPS ? bucket : VGPU_GAPS - 1]);
 }
 
-void vgpu_gate_enter(void)
+static void count_self_in(void)
 {
-#ifndef VGPU_NO_GATE
+	struct vgpu_slot *s = vgpu_gate_thread.slot;
+
+	if (s)
+		slot_in(&s->inside);
+	else
+		count_in(&vgpu_gate.shared);
+}
+
+/* Without having submitted: the gate was closed. */
+static void count_self_back(void)
+{
+	struct vgpu_slot *s = vgpu_gate_thread.slot;
+
+	if (s)
+		slot_out(&s->inside);
+	else
+		count_back(&vgpu_gate.shared);
+}
+
+void vgpu_gate_enter_slow(struct vgpu_slot *in)
+{
+	struct vgpu_gate_thread *t = &vgpu_gate_thread;
 	struct vgpu_page *page = vgpu_gate.page;
 	unsigned spins = 0;
 	uint64_t w;
 
 	if (!page)
 		return;
-	count_in(&vgpu_gate.inside);
+	if (!in) {
+		if (!t->slot && !t->shared)
+			vgpu_slot_get();
+		count_self_in();
+	}
 	for (;;) {
 		w = word_load(&page->word);
 		switch (VGPU_STATE(w)) {
@@ -128,11 +147,11 @@ void vgpu_gate_enter(void)
 				gap_ended(page, now_ns() - stat_load(&vgpu_gate.idle_since_ns));
 			return;
 		case VGPU_CLOSING:
-			if (closer) {
+			if (t->closer) {
 				/* A signal handler on the very thread that is
 				 * closing: it would wait for itself. Only the
 				 * holder of closing makes CLOSING, so it is ours. */
-				interrupted = true;
+				t->interrupted = true;
 				word_cas(&page->word, w, VGPU_WORD(VGPU_OPEN, VGPU_EPOCH(w)));
 				continue;
 			}
@@ -145,53 +164,55 @@ void vgpu_gate_enter(void)
 		}
 		/* CLOSED, DRAINING. Whoever raises waiting from 0 rings; there is
 		 * no "already said" flag that could go stale. */
-		count_back(&vgpu_gate.inside);
+		count_self_back();
 		announce(page);
 		if (!flag_load(&vgpu_gate.ended)) {
 			sleep_on(&page->word, w);
 		} else if (wait_at_exit(w)) {
-			count_in(&vgpu_gate.inside);
+			count_self_in();
 			return;
 		}
-		count_in(&vgpu_gate.inside);
+		count_self_in();
 	}
-#endif
 }
 
-void vgpu_gate_leave(void)
+void vgpu_gate_leave_slow(void)
 {
-	struct vgpu_page *page = vgpu_gate.page;
+	struct vgpu_gate_thread *t = &vgpu_gate_thread;
 
-	if (!page)
+	if (!vgpu_gate.page)
 		return;
 #ifdef VGPU_NO_GATE
-	count_in(&vgpu_gate.inside);
-#else
-	if (counted) {
-		counted = false;
-		waiting_lower(&page->waiting);
-	}
+	count_in(&vgpu_gate.shared);
 #endif
-	count_out(&vgpu_gate.inside);
+	if (t->counted) {
+		t->counted = false;
+		waiting_lower(&vgpu_gate.page->waiting);
+	}
+	if (t->slot)
+		vgpu_gate_leave();
+	else
+		count_out(&vgpu_gate.shared);
 }
 
 void vgpu_gate_publish(void)
 {
-	stat_at_least(&vgpu_gate.page->submitted, count_submitted(&vgpu_gate.inside));
+	stat_at_least(&vgpu_gate.page->submitted, vgpu_slots_submitted());
 }
 
 /* With closing held: OPEN -> CLOSING -> IDLE, or back. */
 static bool close_word(struct vgpu_page *page, uint64_t open)
 {
 	uint64_t closing = VGPU_WORD(VGPU_CLOSING, VGPU_EPOCH(open)), now;
+	volatile bool *interrupted = &vgpu_gate_thread.interrupted;
 
 	if (!word_cas(&page->word, open, closing))
 		return false;
-	/* The order matters: a thread that found the gate open is in the count
+	/* The order matters: a thread that found the gate open is in its slot
 	 * until it has recorded what it submitted. */
-	if (count_empty(&vgpu_gate.inside) &&
+	if (vgpu_slots_empty() &&
 	    flag_load(&page->waiting) == 0 &&
-	    !vgpu_gate.ops.in_flight(vgpu_gate.ops.arg) && !interrupted) {
+	    !vgpu_gate.ops.in_flight(vgpu_gate.ops.arg) && !*interrupted) {
 		now = now_ns();
 		vgpu_gate_publish();
 		stat_store(&page->completed_ns, now);
@@ -199,15 +220,16 @@ static bool close_word(struct vgpu_page *page, uint64_t open)
 		 * who reclaims the next turn may be reading them. */
 		stat_store(&vgpu_gate.idle_since_ns, now);
 		stat_store(&vgpu_gate.idle_epoch, VGPU_EPOCH(open));
-		return !interrupted && word_cas(&page->word, closing, VGPU_WORD(VGPU_IDLE, VGPU_EPOCH(open)));
+		return !*interrupted && word_cas(&page->word, closing, VGPU_WORD(VGPU_IDLE, VGPU_EPOCH(open)));
 	}
-	if (!interrupted)
+	if (!*interrupted)
 		word_cas(&page->word, closing, open);
 	return false;
 }
 
 bool vgpu_gate_try_idle(void)
 {
+	struct vgpu_gate_thread *t = &vgpu_gate_thread;
 	struct vgpu_page *page = vgpu_gate.page;
 	uint64_t w = word_load(&page->word);
 	bool idle;
@@ -215,12 +237,12 @@ bool vgpu_gate_try_idle(void)
 	/* One closer at a time, so that CLOSING has one owner; whoever comes
 	 * second may leave: the first looks at everything after it began, and
 	 * the library's thread looks again under wanted. */
-	if (VGPU_STATE(w) != VGPU_OPEN || closer || flag_swap(&vgpu_gate.closing, 1))
+	if (VGPU_STATE(w) != VGPU_OPEN || t->closer || flag_swap(&vgpu_gate.closing, 1))
 		return false;
-	interrupted = false;
-	closer = true;
+	t->interrupted = false;
+	t->closer = true;
 	idle = close_word(page, w);
-	closer = false;
+	t->closer = false;
 	flag_swap(&vgpu_gate.closing, 0);
 	/* Only now: vgpud sets wanted first and reads the word then. */
 	if (idle && flag_load(&page->wanted))
@@ -249,6 +271,8 @@ static void in_forked_child(void)
 	vgpu_gate.page = NULL;
 	vgpu_gate.forked = true;
 	vgpu_gate.thread_runs = false;
+	vgpu_gate_thread.shared = true;
+	vgpu_gate_thread.slot = NULL;
 	close(vgpu_gate.sock);
 	close(vgpu_gate.page_fd);
 	close(vgpu_gate.stop_fd);
@@ -338,6 +362,7 @@ int vgpu_gate_start(const char *dir, const struct vgpu_gate_ops *ops, struct vgp
 	}
 	madvise(page, VGPU_PAGE_SIZE, MADV_DONTFORK);
 	vgpu_gate.ops = *ops;
+	vgpu_slots_start();
 	vgpu_gate.sock = high_fd(sock);
 	vgpu_gate.page_fd = high_fd(page_fd);
 	vgpu_gate.stop_fd = eventfd(0, EFD_CLOEXEC);

@@ -8,7 +8,9 @@
  *   - vgpu_gate_start once, before its first submission, and never in a forked
  *     child of a process that already had a gate (see vgpu_gate_forked);
  *   - around every submission: vgpu_gate_enter, submit, record what is now in
- *     flight, vgpu_gate_leave, in this order and on one thread;
+ *     flight, vgpu_gate_leave, in this order and on one thread; a signal handler
+ *     that submits while its thread is in vgpu_gate_leave may go uncounted, no
+ *     more than that;
  *   - vgpu_gate_complete whenever it learns for free (a synchronising call
  *     returned) that nothing may be in flight any more;
  *   - never vgpu_gate_enter on a thread that must not wait: a host callback, a
@@ -54,11 +56,8 @@ int vgpu_gate_start(const char *dir, const struct vgpu_gate_ops *ops, struct vgp
  * GPUs, or -1 with *err. Thread-safe. */
 int vgpu_gate_bind(uint8_t (*uuid)[16], int max, struct vgpu_gate_error *err);
 
-/* Returns once the gate is open and this thread is counted in. No lock and no
- * system call while the grant is held. */
-void vgpu_gate_enter(void);
-/* Ends what vgpu_gate_enter began; what was submitted is recorded before. */
-void vgpu_gate_leave(void);
+/* vgpu_gate_enter and vgpu_gate_leave: inlined. */
+#include "slots.h"
 
 /* Nothing seems to be in flight: let the turn become idle if that is so. */
 void vgpu_gate_complete(void);

@@ -11,6 +11,15 @@
 #include "gate.h"
 #include "wire.h"
 
+/* A page of memory with what leads on from it. */
+#ifndef VGPU_SLOTS
+#define VGPU_SLOTS 63
+#endif
+struct vgpu_chunk {
+	struct vgpu_slot slot[VGPU_SLOTS];
+	_Alignas(64) struct vgpu_chunk *next;
+};
+
 /* The one state of the gate in this process. Written by vgpu_gate_start; after
  * that each field says who writes it. */
 struct gate {
@@ -19,9 +28,11 @@ struct gate {
 	struct vgpu_gate_ops ops;
 
 	/* Threads between a gate that they found open and the end of their
-	 * submission, and submissions so far (see atomic.h). Written by every
-	 * submitting thread: a line of its own. */
-	_Alignas(64) uint64_t inside;
+	 * submission, and submissions so far: in the slot of each thread, and in
+	 * one count of those that have none (see atomic.h). */
+	_Alignas(64) uint64_t shared;
+	_Alignas(64) uint32_t slots_used; /* none beyond was ever taken */
+	struct vgpu_chunk slots;   /* the first of them */
 
 	_Alignas(64) uint32_t closing; /* try-lock of who makes the word CLOSING */
 	uint32_t ended;            /* the library's thread has ended; written once */
@@ -37,6 +48,8 @@ struct gate {
 	int sock;                  /* constant: a new connection is dup'ed onto it */
 	int page_fd;
 	int stop_fd;               /* eventfd: the library's thread shall end */
+	pthread_key_t slot_key;    /* gives a thread's slot back when it ends */
+	bool has_slot_key;         /* else all threads share the one count */
 	pthread_t thread;
 	bool thread_runs;
 	bool forked;               /* written by the child of a fork, once */
@@ -73,6 +86,16 @@ void vgpu_gate_wake(void);
 /* Writes the number of submissions into the page; not after each of them, but
  * when a turn becomes idle or drained, when vgpud rings, and at exit. */
 void vgpu_gate_publish(void);
+
+/* slots.c */
+void vgpu_slots_start(void);
+/* Gives this thread a slot, once; without memory it uses the shared count. */
+void vgpu_slot_get(void);
+/* Is no thread inside the gate? To be asked after the word was made CLOSING, or
+ * seen DRAINING, if something hangs on it. */
+bool vgpu_slots_empty(void);
+/* Submissions so far. Those made meanwhile may be missing. */
+uint64_t vgpu_slots_submitted(void);
 
 /* sock.c */
 int vgpu_sock_connect(const char *path);

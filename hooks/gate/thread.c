@@ -113,7 +113,7 @@ bool vgpu_gate_drain(uint64_t w)
 {
 	struct vgpu_page *page = vgpu_gate.page;
 
-	if (!count_empty(&vgpu_gate.inside))
+	if (!vgpu_slots_empty())
 		return false;
 	if (vgpu_gate.ops.poll(vgpu_gate.ops.arg))
 		return true;
@@ -149,7 +149,7 @@ static bool look(void)
 	if (state == VGPU_DRAINING) {
 		show_progress(w, vgpu_gate_drain(w));
 	} else if (state == VGPU_OPEN && flag_load(&page->wanted)) {
-		if (count_empty(&vgpu_gate.inside) && flag_load(&page->waiting) == 0 &&
+		if (vgpu_slots_empty() && flag_load(&page->waiting) == 0 &&
 		    !vgpu_gate.ops.poll(vgpu_gate.ops.arg))
 			vgpu_gate_try_idle();
 	}

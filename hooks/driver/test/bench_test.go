@@ -15,13 +15,7 @@ import (
 // build of the library that is measured in turn with this one.
 func BenchmarkLaunch(b *testing.B) {
 	dir := b.TempDir()
-	cc := func(out string, args ...string) {
-		if err := run("cc", append([]string{"-std=c11", "-O2", "-o", filepath.Join(dir, out)}, args...)...); err != nil {
-			b.Fatal(err)
-		}
-	}
-	cc("bench.so", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "testdata/bench_driver.c")
-	cc("bench", "testdata/bench.c", filepath.Join(dir, "bench.so"))
+	buildBench(b, dir, "bench")
 	libraries := []string{filepath.Join(built, "libvgpu-cuda.so")}
 	if other := os.Getenv("VGPU_BENCH_AGAINST"); other != "" {
 		libraries = append(libraries, other)
@@ -38,20 +32,58 @@ func BenchmarkLaunch(b *testing.B) {
 	}
 }
 
+// BenchmarkStart measures how much longer a program that never calls CUDA takes
+// from its start to its end if our library stands before the driver that it is
+// linked with.
+func BenchmarkStart(b *testing.B) {
+	dir := b.TempDir()
+	buildBench(b, dir, "start")
+	for range b.N {
+		a := newArbiter(b)
+		for _, name := range []string{"libcuda.so", "libcuda.so.1"} { // for the library, and alone
+			install(b, filepath.Join(dir, "bench.so"), filepath.Join(a.dir, name))
+		}
+		took := numbers(startIn(b, a, nil, filepath.Join(dir, "start")))
+		b.Logf("%v ns", took)
+		b.ReportMetric((took["library"]-took["driver"])/1000, "start-us")
+		b.ReportMetric(took["library"]/took["driver"], "start-ratio")
+	}
+}
+
+// buildBench makes the driver that costs nothing and a program for it, without
+// the sanitizers of other tests.
+func buildBench(b *testing.B, dir, name string) {
+	b.Helper()
+	driver := filepath.Join(dir, "bench.so")
+	cc := []string{"-std=c11", "-O2", "-o"}
+	if err := run("cc", append(cc, driver, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "testdata/bench_driver.c")...); err != nil {
+		b.Fatal(err)
+	}
+	if err := run("cc", append(cc, filepath.Join(dir, name), "testdata/"+name+".c", driver)...); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// numbers reads what a program says, names with numbers, to its end.
+func numbers(p *program) map[string]float64 {
+	p.t.Helper()
+	said := map[string]float64{}
+	for line := p.line(); line != "done"; line = p.line() {
+		name, value, ok := strings.Cut(line, " ")
+		n, err := strconv.ParseFloat(value, 64)
+		if !ok || err != nil {
+			p.t.Fatalf("the program said %q; stderr:\n%s", line, p.stderr)
+		}
+		said[name] = n
+	}
+	return said
+}
+
 func overhead(b *testing.B, dir, lib string) map[string]float64 {
 	a := newArbiter(b)
 	a.auto.Store(true)
 	install(b, filepath.Join(dir, "bench.so"), filepath.Join(a.dir, "libcuda.so"))
-	p := startIn(b, a, []string{"VGPU_JAIL_LIB=" + lib}, filepath.Join(dir, "bench"))
-	took := map[string]float64{}
-	for line := p.line(); line != "done"; line = p.line() {
-		name, ps, ok := strings.Cut(line, " ")
-		n, err := strconv.ParseFloat(ps, 64)
-		if !ok || err != nil {
-			b.Fatalf("the program said %q; stderr:\n%s", line, p.stderr)
-		}
-		took[name] = n
-	}
+	took := numbers(startIn(b, a, []string{"VGPU_JAIL_LIB=" + lib}, filepath.Join(dir, "bench")))
 	adds := map[string]float64{}
 	for name, n := range took {
 		if name != "add" && name != "bare" {

@@ -57,6 +57,31 @@ func TestSignalHandlerUndoesOnlyItsOwnThreadsClosing(t *testing.T) {
 	}
 }
 
+func TestEachThreadCountsInASlotOfItsOwn(t *testing.T) {
+	for _, name := range []string{
+		"slots-many", "slots-poor", "slots-reused", "slots-nested", "slots-ended-inside", "slots-destructor", "slots-fork",
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newArbiter(t)
+			a.auto.Store(true)
+			p, _ := gate(t, a, name)
+			p.expect("passed")
+			p.end()
+		})
+	}
+}
+
+func TestThreadThatEndsInItsWaitWaitsNoMore(t *testing.T) {
+	p, c := gate(t, newArbiter(t), "wait-ended")
+	c.expect(wire.Pending)
+	p.goOn()
+	p.expect("ended")
+	if n := c.page.Waiting().Load(); n != 0 {
+		t.Errorf("waiting is %d, want 0", n)
+	}
+	p.end()
+}
+
 func TestResumeOvertakesWhoMeantTheTurnBefore(t *testing.T) {
 	t.Run("a thread that closes", func(t *testing.T) {
 		a := newArbiter(t)

@@ -67,6 +67,10 @@ func build(dir string) error {
 	fake := func(out string, args ...string) error {
 		return cc(out, append([]string{"-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "testdata/fake_driver.c"}, args...)...)
 	}
+	gate, err := filepath.Glob("../../gate/*.c")
+	if err != nil {
+		return err
+	}
 	sanitize := strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))
 	program := func(name string, args ...string) error {
 		args = append(args, sanitize...)
@@ -85,10 +89,11 @@ func build(dir string) error {
 		cc("plugin.so", append([]string{"-shared", "-fPIC", "testdata/plugin.c"}, sanitize...)...),
 		program("unknown", filepath.Join(dir, "fake-extra.so")),
 		program("loaded"),
+		cc("bench.so", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "testdata/bench_driver.c"),
+		program("alone", filepath.Join(dir, "bench.so")),
 		program("visible", "../visible.c"),
 		program("counts"),
-		program("gate", "../../gate/gate.c", "../../gate/sock.c", "../../gate/thread.c", "-pthread",
-			"-Wl,--wrap=sendmsg,--wrap=connect,--wrap=sched_yield"),
+		program("gate", append(gate, "-pthread", "-Wl,--wrap=sendmsg,--wrap=connect,--wrap=sched_yield,--wrap=mmap")...),
 		// Linked with ours, as inside a container: every name must be there.
 		program("process", filepath.Join(dir, "libvgpu-cuda.so"), "-Wl,--allow-shlib-undefined"),
 	} {

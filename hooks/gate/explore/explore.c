@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include "../atomic.h"
 #include "explore.h"
 
 struct vgpu_page pages[PROCESSES];
@@ -27,6 +29,9 @@ static const struct scenario {
 	bool synchronises;         /* ... and waits for each */
 	uint8_t word;              /* at the beginning; CLOSED: the other vGPU holds */
 	uint8_t others, quanta, resumes;
+	int fresh;                 /* how many threads, the last ones, have no slot yet */
+	bool ends;                 /* a thread gives its slot back when it has submitted */
+	bool poor;                 /* there is no memory for more slots than the first */
 	bool deaf;                 /* the library's thread does not run */
 	bool accounts;             /* the page's number of submissions is read at each end of a turn */
 } scenarios[] = {
@@ -51,6 +56,18 @@ static const struct scenario {
 	{ "processes", .processes = 2, .threads = { 1, 1 }, .submissions = 1, .synchronises = true, .word = VGPU_IDLE, .others = 1, .deaf = true },
 	/* A drain is resumed for a thread that waits, and revoked again. */
 	{ "resume", .processes = 1, .threads = { 2 }, .submissions = 1, .word = VGPU_OPEN, .others = 1, .quanta = 2, .resumes = 1 },
+	/* Taking a slot that nobody looks at yet, against CLOSING and looking. */
+	{ "register", .processes = 1, .threads = { 1 }, .submissions = 1, .fresh = 1, .word = VGPU_OPEN, .others = 1 },
+	/* The same in a chunk that is appended meanwhile, while another thread submits. */
+	{ "append", .processes = 1, .threads = { 2 }, .submissions = 1, .fresh = 1, .word = VGPU_OPEN, .others = 1 },
+	/* Two threads want the same slot. */
+	{ "same slot", .processes = 1, .threads = { 2 }, .submissions = 1, .fresh = 2, .word = VGPU_OPEN, .others = 1 },
+	/* Two threads append at once. */
+	{ "both append", .processes = 1, .threads = { 3 }, .submissions = 1, .fresh = 2, .word = VGPU_OPEN, .others = 1 },
+	/* A thread ends, and another one may get its slot. */
+	{ "reuse", .processes = 1, .threads = { 2 }, .submissions = 1, .fresh = 1, .ends = true, .word = VGPU_OPEN, .others = 1 },
+	/* One thread has a slot, another one finds no memory for it. */
+	{ "shared", .processes = 1, .threads = { 2 }, .submissions = 1, .fresh = 1, .poor = true, .word = VGPU_OPEN, .others = 1 },
 	/* More than can be explored: for random walks. */
 	{ "large", .processes = 2, .threads = { 2, 2 }, .submissions = 3, .synchronises = true, .word = VGPU_OPEN, .others = 3, .quanta = 4, .resumes = 2 },
 };
@@ -68,6 +85,18 @@ static const struct flaw {
 	enum arbiter_flaw arbiter;
 	bool records_late;         /* the layer counts what is in flight after it left the gate */
 } flaws[] = {
+	{ "slot_in release", "slot_in", .order = __ATOMIC_RELEASE },
+	{ "slot_in relaxed", "slot_in", .order = __ATOMIC_RELAXED },
+	{ "slot_empty acquire", "slot_empty", .order = __ATOMIC_ACQUIRE },
+	{ "slot_empty relaxed", "slot_empty", .order = __ATOMIC_RELAXED },
+	{ "slot_out relaxed", "slot_out", .order = __ATOMIC_RELAXED },
+	{ "slot_take split", "slot_take", .order = SPLIT },
+	{ "slot_free relaxed", "slot_free", .order = __ATOMIC_RELAXED },
+	{ "slots_reach split", "slots_reach", .order = SPLIT },
+	{ "slots_reach acq_rel", "slots_reach", .order = __ATOMIC_ACQ_REL },
+	{ "slots_used acquire", "slots_used", .order = __ATOMIC_ACQUIRE },
+	{ "slots_used relaxed", "slots_used", .order = __ATOMIC_RELAXED },
+	{ "chunk_append split", "chunk_append", .order = SPLIT },
 	{ "count_in split", "count_in", .order = SPLIT },
 	{ "count_in release", "count_in", .order = __ATOMIC_RELEASE },
 	{ "count_in relaxed", "count_in", .order = __ATOMIC_RELAXED },
@@ -111,8 +140,88 @@ struct weak_op flaw_of(const char *function, uint32_t loc, int order)
  * changes, or of what only this thread writes. */
 bool unnoticed(const char *function, uint32_t loc, int order)
 {
-	return strcmp(memory_name(loc), "ended") == 0 || (strcmp(memory_name(loc), "own") == 0 && order == __ATOMIC_RELAXED) ||
-	       (strcmp(function, "count_submitted") == 0 && !scenario->accounts);
+	const char *name = memory_name(loc);
+
+	if (strcmp(name, "ended") == 0 || (strcmp(function, "count_submitted") == 0 && !scenario->accounts))
+		return true;
+	if (strcmp(name, "shared") == 0)
+		return !scenario->poor;
+	if (strcmp(name, "next") == 0 || strcmp(name, "used") == 0)
+		return !scenario->fresh;
+	/* A slot that another thread had is read as that one left it. */
+	return order == __ATOMIC_RELAXED && (strcmp(name, "own") == 0 || (strcmp(name, "inside") == 0 && !scenario->ends));
+}
+
+/* ---- slots ------------------------------------------------------------- */
+
+/* The chunks beyond the first one, of all processes. */
+#define CHUNKS 2
+static struct pool {
+	struct vgpu_chunk chunk[CHUNKS];
+	bool used[CHUNKS];
+} pools[PROCESSES];
+
+void *ex_map(void)
+{
+	struct pool *pool = &pools[self->process];
+
+	for (int i = 0; i < CHUNKS && !scenario->poor; i++) {
+		if (pool->used[i])
+			continue;
+		pool->used[i] = true;
+		return &pool->chunk[i];
+	}
+	return MAP_FAILED;
+}
+
+void ex_unmap(void *chunk)
+{
+	struct pool *pool = &pools[self->process];
+
+	pool->used[(struct vgpu_chunk *)chunk - pool->chunk] = false;
+}
+
+static struct vgpu_chunk *chunk(int p, int i)
+{
+	return i == 0 ? &process[p]->gate->slots : &pools[p].chunk[i - 1];
+}
+
+/* The slots that threads have from the beginning. */
+static void place_slots(int p)
+{
+	int n = scenario->threads[p] - scenario->fresh;
+
+	for (int i = 0; i < n; i++) {
+		chunk(p, i)->slot[0].taken = 1;
+		if (i == 0)
+			continue;
+		chunk(p, i - 1)->next = chunk(p, i);
+		pools[p].used[i - 1] = true;
+	}
+	process[p]->gate->slots_used = (uint32_t)n;
+	process[p]->gate->has_slot_key = true;
+}
+
+static void name_slots(int p)
+{
+	for (int i = 0; i < scenario->threads[p]; i++) {
+		struct vgpu_chunk *c = chunk(p, i);
+
+		memory_loc("inside", &c->slot[0].inside, sizeof(c->slot[0].inside), (uint8_t)p);
+		memory_loc("taken", &c->slot[0].taken, sizeof(c->slot[0].taken), (uint8_t)p);
+		memory_loc("next", &c->next, sizeof(c->next), (uint8_t)p);
+		if (scenario->accounts)
+			memory_loc("submitted", &c->slot[0].submitted, sizeof(c->slot[0].submitted), (uint8_t)p);
+	}
+}
+
+static bool somebody_inside(int p)
+{
+	bool inside = process[p]->gate->shared & COUNT_INSIDE;
+
+	for (int i = 0; i < scenario->threads[p]; i++)
+		inside = inside || chunk(p, i)->slot[0].inside;
+	return inside;
 }
 
 /* ---- the layer above the gate ------------------------------------------ */
@@ -221,9 +330,12 @@ static void synchronise(struct thread *t, unsigned option)
 static void application(int arg)
 {
 	int p = arg >> 8;
-	bool owner = !(arg & 0xff);
+	int i_am = arg & 0xff;
+	bool owner = i_am == 0;
 	uint64_t number;
 
+	if (i_am < scenario->threads[p] - scenario->fresh)
+		process[p]->adopt(&chunk(p, i_am)->slot[0]);
 	for (int i = 0; i < scenario->submissions; i++) {
 		process[p]->enter();
 		self->passed = true;
@@ -240,6 +352,8 @@ static void application(int arg)
 		stream_done(p, number);
 		process[p]->complete();
 	}
+	if (scenario->ends)
+		process[p]->end();
 }
 
 /* ---- the gate's other half --------------------------------------------- */
@@ -318,7 +432,7 @@ static bool constant_changed(int p)
 	const char *now = (const char *)process[p]->gate, *then = (const char *)&started[p];
 	size_t end = offsetof(struct gate, socket_path);
 
-	return memcmp(now, then, offsetof(struct gate, inside)) != 0 || memcmp(now + end, then + end, sizeof(struct gate) - end) != 0;
+	return memcmp(now, then, offsetof(struct gate, shared)) != 0 || memcmp(now + end, then + end, sizeof(struct gate) - end) != 0;
 }
 
 /* ---- what must hold ---------------------------------------------------- */
@@ -381,7 +495,7 @@ void at_rest(void)
 		if (device.taken[p] != scenario->threads[p] * scenario->submissions)
 			violation("a thread of the application hangs");
 	for (int p = 0; p < scenario->processes; p++) {
-		if (pages[p].waiting || process[p]->gate->inside & 0xffff)
+		if (pages[p].waiting || somebody_inside(p))
 			violation("a count of threads does not go back to 0");
 		if (constant_changed(p))
 			violation("the explorer does not know of a variable of the gate that changed");
@@ -400,8 +514,9 @@ static void start_process(int p)
 	g->ops.completed = completed;
 	g->ops.arg = (void *)(intptr_t)p;
 	pages[p].word = VGPU_WORD(scenario->word, 1);
+	place_slots(p);
 	started[p] = *g;
-	state_region(&g->inside, offsetof(struct gate, socket_path) - offsetof(struct gate, inside));
+	state_region(&g->shared, offsetof(struct gate, socket_path) - offsetof(struct gate, shared));
 	state_region(&pages[p].word, offsetof(struct vgpu_page, reserved5) - offsetof(struct vgpu_page, word));
 	for (int i = 0; i < scenario->threads[p]; i++)
 		thread_new((uint8_t)p, application, p << 8 | i, "thread %c%d", 'a' + p, i);
@@ -418,7 +533,9 @@ static void name_memory(int p)
 	memory_loc("waiting", &pages[p].waiting, sizeof(pages[p].waiting), NOBODY);
 	if (scenario->accounts)
 		memory_loc("submitted", &pages[p].submitted, sizeof(pages[p].submitted), NOBODY);
-	memory_loc("inside", &g->inside, sizeof(g->inside), (uint8_t)p);
+	name_slots(p);
+	memory_loc("used", &g->slots_used, sizeof(g->slots_used), (uint8_t)p);
+	memory_loc("shared", &g->shared, sizeof(g->shared), (uint8_t)p);
 	memory_loc("closing", &g->closing, sizeof(g->closing), (uint8_t)p);
 	memory_loc("ended", &g->ended, sizeof(g->ended), (uint8_t)p);
 	memory_loc("own", &streams[p].own, sizeof(streams[p].own), (uint8_t)p);
@@ -441,6 +558,7 @@ static void begin(void)
 	state_region(&arbiter, sizeof(arbiter));
 	state_region(&bells, sizeof(bells));
 	state_region(&streams, sizeof(streams));
+	state_region(&pools, sizeof(pools));
 	state_region(&device, sizeof(device));
 	for (int p = 0; p < scenario->processes; p++)
 		start_process(p);

@@ -2,9 +2,9 @@
 /*
  * What the parts of the explorer share. docs/grant-word.md says what it does.
  *
- *   hook.h     stands in front of gate.c and thread.c: their atomics and system
- *              calls come here
- *   process.c  gate.c and thread.c as one process; linked twice
+ *   hook.h     stands in front of gate.c, slots.c and thread.c: their atomics and
+ *              system calls come here
+ *   process.c  these as one process; linked twice
  *   memory.c   the memory models
  *   search.c   threads as coroutines, states, the search
  *   arbiter.c  vgpud's side of the word, as vgpu/node/words.go and turn.go have it
@@ -21,17 +21,19 @@
 
 #define PROCESSES 2
 #define THREADS   8
-#define LOCS      48
+#define LOCS      56
 #define NOBODY    0xff
 
 enum model { MODEL_SC, MODEL_TSO, MODEL_WEAK };
 
-/* One process: a copy of the real gate.c and thread.c. */
+/* One process: a copy of the real gate.c, slots.c and thread.c. */
 struct process {
 	struct gate *gate;
 	void (*enter)(void);
 	void (*leave)(void);
 	void (*complete)(void);
+	void (*adopt)(struct vgpu_slot *slot);
+	void (*end)(void);       /* of the calling thread */
 	void *(*thread)(void *); /* the library's own */
 };
 extern const struct process process_a, process_b;
@@ -65,7 +67,7 @@ struct thread {
 	bool passed;               /* the gate let it in, it has not submitted yet */
 	struct op op;
 	uint64_t result;
-	uint8_t tls[16];           /* gate.c's thread-local variables */
+	uint8_t tls[32];           /* the gate's thread-local variables, of each process */
 	void *sp;
 };
 
@@ -182,5 +184,7 @@ uint64_t ex_add(void *at, uint64_t value, int order, const char *function);
 uint64_t ex_swap(void *at, uint64_t value, int order, const char *function);
 bool ex_cas(void *at, uint64_t *expected, uint64_t value, int order, int fail_order, const char *function);
 void ex_wake(void *at);
+void *ex_map(void);
+void ex_unmap(void *chunk);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Included before gate.c and thread.c: their atomic operations, with the orders
+ * Included before the gate's files: their atomic operations, with the orders
  * that they have there, and their system calls go to the explorer. What a
  * scenario never reaches (starting the gate, forking) keeps the real ones.
  */
@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@ uint64_t ex_swap(void *at, uint64_t value, int order, const char *function);
 bool ex_cas(void *at, uint64_t *expected, uint64_t value, int order, int fail_order, const char *function);
 void ex_relax(void);
 long ex_futex(void *at, int operation, uint32_t value, const struct timespec *timeout);
+void *ex_map(void);
+void ex_unmap(void *chunk);
 int ex_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout);
 
 #define __atomic_load_n(at, order)            ((__typeof__(*(at)))ex_load(at, order, __func__))
@@ -35,7 +38,7 @@ int ex_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout);
 #define __atomic_fetch_add(at, value, order)  ((__typeof__(*(at)))(__atomic_add_fetch(at, value, order) - (value)))
 #define __atomic_exchange_n(at, value, order) ((__typeof__(*(at)))ex_swap(at, (uint64_t)(value), order, __func__))
 #define __atomic_compare_exchange_n(at, expected, value, weak, order, fail_order) ({ \
-	uint64_t seen_ = *(expected); \
+	uint64_t seen_ = (uint64_t)*(expected); \
 	bool done_ = ex_cas(at, &seen_, (uint64_t)(value), order, fail_order, __func__); \
 	*(expected) = (__typeof__(*(at)))seen_; \
 	done_; \
@@ -53,6 +56,9 @@ int ex_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout);
 #define clock_gettime(clock, ts)             (*(ts) = (struct timespec){ .tv_sec = 1 })
 #define pthread_sigmask(how, set, old)       ((void)(old))
 #define pthread_setcancelstate(state, old)   (*(old) = 0)
+#define pthread_setspecific(key, value)      ((void)(key), (void)(value), 0)
+#define mmap(...)                            ex_map()
+#define munmap(at, size)                     ex_unmap(at)
 #define prctl(...)                           ((void)0)
 
 #endif

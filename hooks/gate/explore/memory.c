@@ -395,6 +395,7 @@ static void plain(const void *at, bool write)
 void __tsan_init(void) {}
 void __tsan_func_entry(void *caller) { (void)caller; }
 void __tsan_func_exit(void) {}
+void __tsan_atomic_signal_fence(int order) { (void)order; }
 void __tsan_read1(void *at) { (void)at; }
 void __tsan_read2(void *at) { (void)at; }
 void __tsan_read4(void *at) { (void)at; }

@@ -5,9 +5,24 @@
  * the gate's variables for itself.
  */
 #include "gate.c"
+#include "slots.c"
 #include "thread.c"
 
 #include "explore.h"
+
+/* The slot that a thread has from the beginning. */
+static void adopt(struct vgpu_slot *slot)
+{
+	slot->word = &vgpu_gate.page->word;
+	vgpu_gate_thread.slot = slot;
+}
+
+/* As the C library calls it. */
+static void end(void)
+{
+	if (vgpu_gate_thread.slot)
+		thread_ended(vgpu_gate_thread.slot);
+}
 
 extern const struct process process;
 const struct process process = {
@@ -15,5 +30,7 @@ const struct process process = {
 	.enter = vgpu_gate_enter,
 	.leave = vgpu_gate_leave,
 	.complete = vgpu_gate_complete,
+	.adopt = adopt,
+	.end = end,
 	.thread = run,
 };

@@ -80,7 +80,7 @@ void state_region(void *at, size_t size)
 	regions[nregions++].size = size;
 }
 
-/* The program's own thread-local variables are gate.c's. */
+/* The program's own thread-local variables are the gate's. */
 static int find_tls(struct dl_phdr_info *info, size_t size, void *unused)
 {
 	(void)size;

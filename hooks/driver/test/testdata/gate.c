@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The gate alone, stopped at chosen moments: linked with hooks/gate itself,
- * whose calls of sendmsg, connect and sched_yield come here first (--wrap). The
- * Go test plays vgpud.
+ * whose calls of sendmsg, connect, sched_yield and mmap come here first (--wrap).
+ * The Go test plays vgpud.
  */
 #include "test.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include "../../../gate/atomic.h"
 #include "../../../gate/internal.h"
@@ -20,9 +22,13 @@ int __real_connect(int fd, const struct sockaddr *addr, socklen_t len);
 int __wrap_connect(int fd, const struct sockaddr *addr, socklen_t len);
 int __real_sched_yield(void);
 int __wrap_sched_yield(void);
+void *__real_mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset);
 
 static uint64_t flight, held;      /* work in flight; whether it stays there */
 static uint64_t tries, yields, passed, handled, stopped, noted;
+static uint64_t inside;            /* threads in stay_inside */
+static bool poor;                  /* there is no more memory */
 
 /* What happens at a moment, once. */
 static void (*at_bell)(void);      /* PENDING is about to be sent */
@@ -63,6 +69,11 @@ int __wrap_sched_yield(void)
 {
 	__atomic_add_fetch(&yields, 1, __ATOMIC_SEQ_CST);
 	return __real_sched_yield();
+}
+
+void *__wrap_mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset)
+{
+	return poor ? MAP_FAILED : __real_mmap(at, size, prot, flags, fd, offset);
 }
 
 static bool asked(void (**moment)(void))
@@ -284,6 +295,187 @@ static void stale_closer(void)
 	await();
 }
 
+/* ---- slots ---- */
+
+#define MANY 200               /* more than two chunks hold */
+
+static uint64_t all_submitted(void)
+{
+	vgpu_gate_publish();
+	return word_load(&vgpu_gate.page->submitted);
+}
+
+/* Between its enter and its leave, until told to go on. */
+static void *stay_inside(void *stays)
+{
+	vgpu_gate_enter();
+	__atomic_add_fetch(&inside, 1, __ATOMIC_SEQ_CST);
+	while (word_load(stays))
+		usleep(1000);
+	vgpu_gate_leave();
+	return NULL;
+}
+
+/* Many at once: each has a place of its own, and the last of them counts. */
+static void many_inside(void)
+{
+	uint64_t last = 1, others = 1;
+	pthread_t t[MANY];
+
+	for (int i = 0; i < MANY; i++) {
+		t[i] = start_thread(stay_inside, i < MANY - 1 ? &others : &last);
+		wait_for(&inside, (uint64_t)i + 1);
+	}
+	__atomic_store_n(&others, 0, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < MANY - 1; i++)
+		join(t[i]);
+	CHECK(!vgpu_gate_try_idle());
+	__atomic_store_n(&last, 0, __ATOMIC_SEQ_CST);
+	join(t[MANY - 1]);
+	CHECK(all_submitted() == MANY);
+	CHECK(vgpu_gate_try_idle());
+}
+
+static void slots_many(void)
+{
+	start();
+	many_inside();
+	CHECK(vgpu_gate.slots_used == MANY && vgpu_gate.shared == 0);
+	say("passed");
+	await();
+}
+
+static void slots_poor(void)
+{
+	start();
+	poor = true;
+	many_inside();
+	poor = false;
+	CHECK(vgpu_gate.slots_used == VGPU_SLOTS);
+	CHECK(count_submitted(&vgpu_gate.shared) == MANY - VGPU_SLOTS);
+	say("passed");
+	await();
+}
+
+/* Threads that come and go, one after the other, need one slot. */
+static void slots_reused(void)
+{
+	start();
+	for (int i = 0; i < MANY; i++)
+		join(start_thread(submitter, NULL));
+	CHECK(vgpu_gate.slots_used == 1 && all_submitted() == MANY);
+	CHECK(vgpu_gate_try_idle());
+	say("passed");
+	await();
+}
+
+/* A handler that submits while its thread is inside leaves it inside. */
+static void slots_nested(void)
+{
+	signal(SIGUSR1, on_signal);
+	start();
+	vgpu_gate_enter();
+	raise_here();
+	CHECK(word_load(&handled) == 1 && !vgpu_gate_try_idle());
+	vgpu_gate_leave();
+	CHECK(all_submitted() == 2 && vgpu_gate_try_idle());
+	say("passed");
+	await();
+}
+
+static void *ends_inside(void *arg)
+{
+	vgpu_gate_enter();
+	return arg;
+}
+
+/* Nobody knows what it submitted: the turn must not end as if it was nothing, and
+ * nobody gets the slot. */
+static void slots_ended_inside(void)
+{
+	start();
+	join(start_thread(ends_inside, NULL));
+	join(start_thread(submitter, NULL));
+	CHECK(vgpu_gate.slots_used == 2 && !vgpu_gate_try_idle());
+	say("passed");
+	await();
+}
+
+static void submit_late(void *unused)
+{
+	(void)unused;
+	CHECK(!vgpu_gate_thread.slot);
+	submit();
+}
+
+static void *submits_late(void *key)
+{
+	CHECK(pthread_setspecific(*(pthread_key_t *)key, key) == 0);
+	submit();
+	return NULL;
+}
+
+/* A destructor that runs after the gate's own, and submits. */
+static void slots_destructor(void)
+{
+	pthread_key_t key;
+
+	start();
+	CHECK(pthread_key_create(&key, submit_late) == 0);
+	join(start_thread(submits_late, &key));
+	CHECK(word_load(&passed) == 2 && all_submitted() == 2 && vgpu_gate.slots_used == 1);
+	CHECK(count_submitted(&vgpu_gate.shared) == 1 && vgpu_gate_try_idle());
+	say("passed");
+	await();
+}
+
+/* The child has no page: the thread that forked may neither look at the word
+ * nor count. */
+static void slots_fork(void)
+{
+	pid_t child;
+	int status;
+
+	start();
+	submit();
+	vgpu_gate_enter();
+	child = fork();
+	CHECK(child >= 0);
+	vgpu_gate_leave();
+	if (child == 0) {
+		submit();
+		_exit(vgpu_gate_forked() ? 0 : 1);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK(all_submitted() == 2 && vgpu_gate_try_idle());
+	say("passed");
+	await();
+}
+
+static void end_thread(int sig)
+{
+	(void)sig;
+	pthread_exit(NULL);
+}
+
+/* A thread that ends in its wait waits no more: vgpud must not grant for it again
+ * and again, nor is it inside. */
+static void wait_ended(void)
+{
+	pthread_t t;
+
+	signal(SIGUSR1, end_thread);
+	start();
+	t = start_thread(submitter, NULL);
+	await(); /* rung */
+	CHECK(pthread_kill(t, SIGUSR1) == 0);
+	join(t);
+	CHECK(word_load(&passed) == 0);
+	CHECK(vgpu_gate.slots_used == 1 && vgpu_gate.slots.slot[0].taken == 0 && vgpu_slots_empty());
+	say("ended");
+	await();
+}
+
 static void note(void)
 {
 	__atomic_add_fetch(&noted, 1, __ATOMIC_SEQ_CST);
@@ -485,6 +677,14 @@ int main(int argc, char **argv)
 		{ "absent-holder", absent_holder },
 		{ "absent-draining", absent_draining },
 		{ "absent-drained", absent_drained },
+		{ "slots-many", slots_many },
+		{ "slots-poor", slots_poor },
+		{ "slots-reused", slots_reused },
+		{ "slots-nested", slots_nested },
+		{ "slots-ended-inside", slots_ended_inside },
+		{ "slots-destructor", slots_destructor },
+		{ "slots-fork", slots_fork },
+		{ "wait-ended", wait_ended },
 		{ "bind", start },
 		{ NULL, NULL },
 	};
