@@ -7,9 +7,27 @@
  * A capturing stream must not be queried. What was submitted to it before is
  * then watched by a probe that was recorded when the capture began.
  */
+#define _GNU_SOURCE
+#include <pthread.h>
+
 #include "driver.h"
 
 _Atomic unsigned vgpu_captures;
+
+/* Held while a capture that begins puts probes behind work of other threads: no
+ * other one begins until it has, and no context goes. The library's thread never
+ * takes it. */
+static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
+
+void vgpu_capture_lock(void)
+{
+	pthread_mutex_lock(&beginning);
+}
+
+void vgpu_capture_unlock(void)
+{
+	pthread_mutex_unlock(&beginning);
+}
 
 bool vgpu_is_captured(CUstream handle)
 {
@@ -43,12 +61,19 @@ void vgpu_capture_begin_begin(struct vgpu_call *call, CUstream stream, enum vgpu
 
 	vgpu_fence_share();
 	vgpu_thread.nested++;
-	/* Counted first: who submits to the legacy stream from now on records
-	 * its own probe (see vgpu_work_count). */
-	before = atomic_fetch_add_explicit(&vgpu_captures, 1, memory_order_seq_cst);
 	call->stream = vgpu_stream_get(vgpu_stream_handle(stream, d));
-	/* Of every context: none is asked while any capture is open. */
+	vgpu_capture_lock();
+	/* Counted first: who submits to a default stream from now on records its
+	 * own probe (see vgpu_work_count). */
+	before = atomic_fetch_add_explicit(&vgpu_captures, 1, memory_order_seq_cst);
+	/* ... and the record of who did not see the count is seen here. */
+	atomic_thread_fence(memory_order_seq_cst);
+	/* Of every context: none is asked while any capture is open. The first
+	 * one finds none open: whoever else begins waits for the lock. */
 	vgpu_probe_legacy_streams();
+	if (before == 0)
+		vgpu_probe_unnamed_streams();
+	vgpu_capture_unlock();
 	if (call->stream && !(before > 0 && vgpu_is_captured(vgpu_stream_handle(stream, d))))
 		probe_busy(call->stream);
 }

@@ -7,12 +7,12 @@
  * How it asks, by kind of stream:
  *   explicit     cuStreamQuery, unless the stream is capturing
  *   legacy       cuStreamQuery, but never while a capture is open
- *   per-thread   only its thread can name it: by the probe, an event that the
- *                thread recorded after each submission
+ *   per-thread   only its thread can name it: by an event behind the whole
+ *                context, but none can be recorded while a capture is open, and
+ *                older drivers have no such call: then by the probe, an event
+ *                that the thread records after each submission
  *   destroyed    by the probe, recorded before the stream went
- * A probe that covers everything submitted is always the first choice. Where
- * the driver refused one (no memory) and nobody else can name the stream, an
- * event behind the whole context takes its place. Work counts as over only when
+ * A probe that covers everything submitted is always the first choice. Work counts as over only when
  * the driver says so: a probe that is missing says nothing.
  */
 #define _GNU_SOURCE
@@ -40,8 +40,8 @@ CUresult vgpu_own_begin(struct vgpu_own *own, CUcontext context)
 
 	*own = (struct vgpu_own){ .mode = CU_STREAM_CAPTURE_MODE_RELAXED };
 	vgpu_thread.nested++;
-	if (atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0)
-		own->exchanged = VGPU_REAL(cuThreadExchangeStreamCaptureMode)(&own->mode) == CUDA_SUCCESS;
+	/* Without a capture too: another thread may begin one meanwhile. */
+	own->exchanged = VGPU_REAL(cuThreadExchangeStreamCaptureMode)(&own->mode) == CUDA_SUCCESS;
 	if (!context || (VGPU_REAL(cuCtxGetCurrent)(&current) == CUDA_SUCCESS && current == context))
 		return CUDA_SUCCESS;
 	r = VGPU_REAL(cuCtxPushCurrent_v2)(context);
@@ -62,7 +62,7 @@ void vgpu_own_end(struct vgpu_own *own)
 
 /* Does this answer to a question about a stream say that its work is over? An
  * error that is none of these means that the stream or its context is dead. */
-static bool over(CUresult r)
+bool vgpu_over(CUresult r)
 {
 	switch (r) {
 	case CUDA_ERROR_NOT_READY:
@@ -88,7 +88,7 @@ static bool over(CUresult r)
  * also fail for reasons of its own. */
 static bool dead(CUresult r)
 {
-	return r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && r != CUDA_ERROR_INVALID_VALUE && over(r);
+	return r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && r != CUDA_ERROR_INVALID_VALUE && vgpu_over(r);
 }
 
 static CUresult probe_event(struct vgpu_stream *s, CUevent *event)
@@ -172,21 +172,66 @@ void vgpu_wait_for(struct vgpu_stream *s, CUstream handle)
 	struct vgpu_own own;
 
 	if (vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)) == CUDA_SUCCESS &&
-	    over(VGPU_REAL(cuStreamSynchronize)(handle)))
+	    vgpu_over(VGPU_REAL(cuStreamSynchronize)(handle)))
 		vgpu_stream_done(s, number);
 	vgpu_own_end(&own);
 }
 
-/* For work that nothing covers on a stream that nobody can name. The fence keeps
- * captures from beginning: such a record would break them. */
+/* The driver has cuCtxRecordEvent, but not for all that is asked of it. */
+static atomic_bool context_events_refused;
+
+bool vgpu_context_events(void)
+{
+	void *address;
+
+	return !atomic_load_explicit(&context_events_refused, memory_order_relaxed) &&
+	       vgpu_has(VGPU_NAME_cuCtxRecordEvent, &address);
+}
+
+/* For work that nothing covers on a stream that this thread can not name. No
+ * capture is open, and none begins meanwhile: such a record would break it. In
+ * the stream's context. */
 static void probe_context(struct vgpu_stream *s, uint64_t number)
 {
 	CUcontext context = atomic_load_explicit(&s->context, memory_order_relaxed);
 	CUevent event;
+	CUresult r;
 
-	if (context && atomic_load_explicit(&vgpu_captures, memory_order_acquire) == 0 &&
-	    probe_event(s, &event) == CUDA_SUCCESS && VGPU_REAL(cuCtxRecordEvent)(context, event) == CUDA_SUCCESS)
+	if (!context || !vgpu_context_events())
+		return;
+	r = probe_event(s, &event);
+	if (r == CUDA_SUCCESS)
+		r = VGPU_REAL(cuCtxRecordEvent)(context, event);
+	if (r == CUDA_SUCCESS)
 		covered(s, number);
+	else if (dead(r))
+		vgpu_stream_done(s, number);
+	else if (r != CUDA_ERROR_OUT_OF_MEMORY)
+		atomic_store_explicit(&context_events_refused, true, memory_order_relaxed);
+}
+
+/* Only streams that nobody else can ask for. */
+static bool probe_unnamed(struct vgpu_stream *s, void *unused)
+{
+	uint64_t number = vgpu_stream_submitted(s);
+	int state = atomic_load_explicit(&s->state, memory_order_acquire);
+	struct vgpu_own own;
+
+	(void)unused;
+	if (state != VGPU_STREAM_ORPHAN &&
+	    (state != VGPU_STREAM_LIVE || atomic_load_explicit(&s->handle, memory_order_relaxed) != CU_STREAM_PER_THREAD))
+		return true;
+	if (!vgpu_stream_busy(s) || atomic_load_explicit(&s->probe_covers, memory_order_acquire) >= number)
+		return true;
+	if (vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)) == CUDA_SUCCESS)
+		probe_context(s, number);
+	vgpu_own_end(&own);
+	return true;
+}
+
+void vgpu_probe_unnamed_streams(void)
+{
+	vgpu_streams_each(probe_unnamed, NULL);
 }
 
 /* Asks the driver about one stream; the fence is held exclusively. */
@@ -209,13 +254,18 @@ static void ask(struct vgpu_stream *s)
 		goto out;
 	}
 	if (probe && covers > atomic_load_explicit(&s->completed, memory_order_relaxed) &&
-	    over(VGPU_REAL(cuEventQuery)(probe)))
+	    vgpu_over(VGPU_REAL(cuEventQuery)(probe)))
 		vgpu_stream_done(s, covers);
+	/* Of a long queue it may be known how far it has got. */
+	vgpu_window_look(s);
 	if (covers == number || !vgpu_stream_busy(s))
 		goto out;
 	if (orphan || handle == CU_STREAM_PER_THREAD) {
-		/* Else it is between submission and its probe. */
-		if (orphan || atomic_load_explicit(&s->unprobed, memory_order_relaxed))
+		/* One event at a time: one that is recorded anew before it is
+		 * over would not tell how far the stream has got. The fence keeps
+		 * captures from beginning. */
+		if (covers <= atomic_load_explicit(&s->completed, memory_order_relaxed) &&
+		    atomic_load_explicit(&vgpu_captures, memory_order_acquire) == 0)
 			probe_context(s, number);
 		goto out;
 	}
@@ -226,7 +276,7 @@ static void ask(struct vgpu_stream *s)
 		if (VGPU_REAL(cuStreamIsCapturing)(handle, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)
 			goto out;
 	}
-	if (over(VGPU_REAL(cuStreamQuery)(handle)))
+	if (vgpu_over(VGPU_REAL(cuStreamQuery)(handle)))
 		vgpu_stream_done(s, number);
 out:
 	vgpu_own_end(&own);
@@ -236,13 +286,18 @@ static void forget_orphan(struct vgpu_stream *s)
 {
 	CUevent probe = atomic_load_explicit(&s->probe, memory_order_acquire);
 	struct vgpu_own own;
+	bool closed = true;
 
-	if (probe) {
-		if (vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)) == CUDA_SUCCESS)
-			VGPU_REAL(cuEventDestroy_v2)(probe);
+	if (probe || !vgpu_window_empty(s)) {
+		if (vgpu_own_begin(&own, atomic_load_explicit(&s->context, memory_order_relaxed)) == CUDA_SUCCESS) {
+			closed = vgpu_window_close(s);
+			if (probe && closed)
+				VGPU_REAL(cuEventDestroy_v2)(probe);
+		}
 		vgpu_own_end(&own);
 	}
-	vgpu_stream_recycle(s);
+	if (closed)
+		vgpu_stream_recycle(s);
 }
 
 static bool is_orphan(struct vgpu_stream *s)

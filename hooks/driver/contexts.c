@@ -64,7 +64,9 @@ static void take_context(struct vgpu_call *call, CUcontext context)
 {
 	vgpu_fence_share();
 	vgpu_thread.nested++;
+	vgpu_capture_lock();
 	call->taken = context ? vgpu_streams_take_context(context) : NULL;
+	vgpu_capture_unlock();
 }
 
 static void end_context(struct vgpu_call *call, bool gone)

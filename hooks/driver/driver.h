@@ -92,6 +92,7 @@ struct vgpu_thread {
 	uint32_t last_version;
 	CUstream last_handle;
 	CUcontext last_context;
+	bool held;                 /* it waits for room on a stream (window.c) */
 };
 extern _Thread_local struct vgpu_thread vgpu_thread __attribute__((tls_model("initial-exec")));
 
@@ -126,6 +127,31 @@ struct vgpu_stream_key {
 	uint64_t thread;           /* of a per-thread stream; else 0 */
 };
 
+/* An event of ours behind all of a stream's work up to a number (window.c). */
+struct vgpu_window_mark {
+	CUevent event;             /* NULL: not made yet */
+	uint64_t number;
+	bool tight;                /* recorded while the mark before was not over */
+};
+#define VGPU_WINDOW_MARKS 8
+
+/* The bound on what is in flight on one stream. */
+struct vgpu_window {
+	atomic_bool taken;         /* a try-lock; guards all but these three */
+	atomic_bool full;          /* as much is in flight as may be: who submits waits first */
+	_Atomic uint64_t limit;    /* that much, as of the last look; relaxed */
+	uint32_t use;              /* of the record, to which the rest belongs */
+	/* A ring: n marks that are not known to be over, from first on; the place
+	 * before first keeps the one that was over last, if there is one. */
+	unsigned first, n;
+	bool before;
+	unsigned stalls;           /* how often the allowance was doubled */
+	uint64_t unit_ns;          /* what a piece of work takes; 0: not known */
+	uint64_t completed;        /* as seen last */
+	uint64_t moved_ns;         /* when it was seen to rise, or the allowance doubled */
+	struct vgpu_window_mark mark[VGPU_WINDOW_MARKS];
+};
+
 /*
  * A stream that work was submitted to. Records are never freed, but used again;
  * the counters go on then, so that a number remembered for the former stream
@@ -143,6 +169,7 @@ struct vgpu_stream {
 	 * it, for ever, with plain loads and stores. */
 	_Alignas(64) _Atomic uint64_t own;
 	uint64_t owner;            /* its number: constant once the record was linked */
+	_Atomic uint64_t own_mark; /* at this number of its own the window is looked at */
 
 	/* The key. version is odd while it changes. */
 	_Atomic uint32_t version;
@@ -151,10 +178,11 @@ struct vgpu_stream {
 	_Atomic(CUcontext) key_context;
 	_Atomic uint64_t thread;
 	_Atomic(struct vgpu_stream *) next; /* in its bucket */
-	_Atomic(CUcontext) context;
 
-	/* By all other threads, and on the legacy stream by all. */
+	/* By all other threads, and on default streams by all. */
 	_Alignas(64) _Atomic uint64_t others;
+	_Atomic uint64_t others_mark;
+	_Atomic(CUcontext) context;
 	/* All work up to this number is complete. */
 	_Atomic uint64_t completed;
 	/* An event of ours behind all work up to probe_covers. */
@@ -162,6 +190,9 @@ struct vgpu_stream {
 	_Atomic(CUevent) probe;
 	atomic_bool unprobed;      /* a probe was refused, for want of memory or so */
 	atomic_bool capturing;     /* a capture began on it */
+	_Atomic uint32_t use;      /* raised for each stream that the record stands for */
+
+	struct vgpu_window window;
 
 	/* While it is taken: the call's own list, and what to put back. */
 	bool was_orphan;
@@ -187,15 +218,22 @@ static inline bool vgpu_stream_busy(struct vgpu_stream *s)
 }
 
 /* Counts one piece of work, after the driver took it and before the gate is
- * left. The thread is nested: a signal handler counts nothing meanwhile. */
-VGPU_HOT void vgpu_stream_count(struct vgpu_stream *s)
+ * left. The thread is nested: a signal handler counts nothing meanwhile. True if
+ * it is time for vgpu_window_mark. */
+VGPU_HOT bool vgpu_stream_count(struct vgpu_stream *s)
 {
+	uint64_t n;
+
 	/* Release: who reads the number sees that the driver took the work. A
-	 * thread that read it before a synchronising call proves what it read. */
-	if (s->owner == vgpu_thread.number)
-		atomic_store_explicit(&s->own, atomic_load_explicit(&s->own, memory_order_relaxed) + 1, memory_order_release);
-	else
-		atomic_fetch_add_explicit(&s->others, 1, memory_order_release);
+	 * thread that read it before a synchronising call proves what it read.
+	 * The marks relaxed: one that is read late is looked at a call later. */
+	if (s->owner == vgpu_thread.number) {
+		n = atomic_load_explicit(&s->own, memory_order_relaxed) + 1;
+		atomic_store_explicit(&s->own, n, memory_order_release);
+		return n >= atomic_load_explicit(&s->own_mark, memory_order_relaxed);
+	}
+	n = atomic_fetch_add_explicit(&s->others, 1, memory_order_release) + 1;
+	return n >= atomic_load_explicit(&s->others_mark, memory_order_relaxed);
 }
 
 /* The record that this thread found last, if it is that of this stream: an
@@ -269,6 +307,9 @@ struct vgpu_own {
 CUresult vgpu_own_begin(struct vgpu_own *own, CUcontext context);
 void vgpu_own_end(struct vgpu_own *own);
 
+/* Does this answer to a question about a stream or event say that its work is over? */
+bool vgpu_over(CUresult r);
+
 /* Records the stream's probe behind all that was submitted so far. The stream
  * must not be capturing; the thread is one that may name it. If it fails, the
  * work counts as complete if its context is dead, else as in flight until
@@ -276,6 +317,11 @@ void vgpu_own_end(struct vgpu_own *own);
 CUresult vgpu_probe(struct vgpu_stream *s, CUstream handle);
 /* Before a capture: no legacy stream may be asked while it is open. */
 void vgpu_probe_legacy_streams(void);
+/* Can one event stand behind all work of a context? */
+bool vgpu_context_events(void);
+/* Before the first capture: behind the work of streams that only their own threads
+ * can name, or nobody. No capture is open. */
+void vgpu_probe_unnamed_streams(void);
 /* Waits for a stream that is about to go and could not be probed. */
 void vgpu_wait_for(struct vgpu_stream *s, CUstream handle);
 
@@ -291,6 +337,25 @@ void vgpu_reap(void);
 /* Something was seen complete: ends the turn if nothing else is in flight. */
 void vgpu_notify(void);
 
+/* ---- the bound on what is in flight (window.c) --------------------------- */
+
+/* Streams that are full. Relaxed: a hint, windows are looked at under their locks. */
+extern _Atomic unsigned vgpu_full;
+/* Looks at a stream's window, and puts a mark behind what was submitted if it is
+ * time. Inside the gate, nested, on a thread that may name the stream. */
+void vgpu_window_mark(struct vgpu_stream *s, CUstream handle);
+/* Waits until the stream has room for more, or does not get on. Not inside the
+ * gate, not nested. */
+void vgpu_window_wait(CUstream handle);
+/* Which marks are over: proves work complete. The stream may be gone. */
+void vgpu_window_look(struct vgpu_stream *s);
+/* Nobody shall wait for this stream any more. No driver call. */
+void vgpu_window_let_go(struct vgpu_stream *s);
+/* Destroys the marks of a stream that is gone, in its context; the fence is held
+ * exclusively. False: not now. */
+bool vgpu_window_close(struct vgpu_stream *s);
+bool vgpu_window_empty(struct vgpu_stream *s);
+
 /* ---- captures (capture.c) ------------------------------------------------ */
 
 /* Captures that are open in this process. */
@@ -298,6 +363,10 @@ extern _Atomic unsigned vgpu_captures;
 /* Is a call on this stream recorded instead of run (or about to fail)? */
 bool vgpu_is_captured(CUstream handle);
 void vgpu_capture_over(struct vgpu_stream *s);
+/* Around the taking of a context's records: a capture that begins puts probes into
+ * contexts of other threads, and none of them may go meanwhile. */
+void vgpu_capture_lock(void);
+void vgpu_capture_unlock(void);
 
 /* ---- before and after each hooked call ----------------------------------- */
 
@@ -340,8 +409,11 @@ VGPU_HOT void vgpu_work_begin(struct vgpu_call *call, CUstream stream, enum vgpu
 	call->handle = vgpu_stream_handle(stream, d);
 	/* A captured call is not work; what the graph does later is. */
 	call->gated = !(atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0 && vgpu_is_captured(call->handle));
-	if (call->gated)
+	if (call->gated) {
+		if (atomic_load_explicit(&vgpu_full, memory_order_relaxed) > 0)
+			vgpu_window_wait(call->handle);
 		vgpu_gate_enter();
+	}
 	vgpu_thread.nested++;
 }
 
@@ -352,10 +424,10 @@ VGPU_HOT void vgpu_work_end(struct vgpu_call *call, CUresult r)
 
 	if (call->gated) {
 		atomic_signal_fence(memory_order_seq_cst);
-		if (r == CUDA_SUCCESS && (s = vgpu_stream_last(call->handle, NULL)))
-			vgpu_stream_count(s);
-		else
+		if (r != CUDA_SUCCESS || !(s = vgpu_stream_last(call->handle, NULL)))
 			vgpu_work_count(call->handle, r);
+		else if (vgpu_stream_count(s))
+			vgpu_window_mark(s, call->handle);
 		atomic_signal_fence(memory_order_seq_cst);
 		vgpu_gate_leave();
 	}

@@ -135,6 +135,7 @@ static void unlink_locked(struct vgpu_stream *s)
 		at = &x->next;
 	if (!x)
 		return;
+	vgpu_window_let_go(s);
 	/* s keeps its next: a reader that stands on it goes on from there. */
 	atomic_store_explicit(at, atomic_load_explicit(&s->next, memory_order_relaxed), memory_order_release);
 	set_key(s, &none);
@@ -238,6 +239,11 @@ struct vgpu_stream *vgpu_stream_get(CUstream handle)
 		atomic_store_explicit(&s->probe_covers, 0, memory_order_relaxed);
 		atomic_store_explicit(&s->unprobed, false, memory_order_relaxed);
 		atomic_store_explicit(&s->capturing, false, memory_order_relaxed);
+		/* The first submission looks at the window and makes it this
+		 * stream's. */
+		atomic_fetch_add_explicit(&s->use, 1, memory_order_relaxed);
+		atomic_store_explicit(&s->own_mark, 0, memory_order_relaxed);
+		atomic_store_explicit(&s->others_mark, 0, memory_order_relaxed);
 		link_locked(s, &k);
 		if (k.thread && table.has_thread_key)
 			pthread_setspecific(table.thread_key, (void *)(uintptr_t)k.thread);
@@ -303,12 +309,12 @@ void vgpu_streams_gone(struct vgpu_stream *taken, bool complete)
 		vgpu_capture_over(s);
 		if (complete) {
 			vgpu_stream_done(s, vgpu_stream_submitted(s));
-			free_locked(s); /* the event went with the context */
+			free_locked(s); /* its events went with the context */
 			continue;
 		}
-		/* A complete one too: its event is destroyed where the fence is held. */
+		/* A complete one too: its events are destroyed where the fence is held. */
 		atomic_store_explicit(&s->state, VGPU_STREAM_ORPHAN, memory_order_release);
-		if (!vgpu_stream_busy(s) && !atomic_load_explicit(&s->probe, memory_order_relaxed))
+		if (!vgpu_stream_busy(s) && !atomic_load_explicit(&s->probe, memory_order_relaxed) && vgpu_window_empty(s))
 			free_locked(s);
 	}
 	pthread_mutex_unlock(&table.lock);
@@ -394,6 +400,8 @@ void vgpu_stream_done(struct vgpu_stream *s, uint64_t number)
 	while (old < number && !atomic_compare_exchange_weak_explicit(&s->completed, &old, number, memory_order_release,
 								      memory_order_relaxed))
 		;
+	if (atomic_load_explicit(&s->window.full, memory_order_relaxed) && !vgpu_stream_busy(s))
+		vgpu_window_let_go(s);
 }
 
 /* A thread that had per-thread streams ends: nobody can name them any more. */

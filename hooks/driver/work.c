@@ -7,20 +7,25 @@ void vgpu_work_count(CUstream handle, CUresult r)
 	/* Without success the driver may still have taken a part of it, or the
 	 * context has died; an unknown handle is then never looked at. */
 	struct vgpu_stream *s = r == CUDA_SUCCESS ? vgpu_stream_get(handle) : vgpu_stream_find(handle);
+	uint64_t n;
+	bool look;
 
 	if (!s)
 		return;
-	if (handle != CU_STREAM_LEGACY) {
-		vgpu_stream_count(s);
-		if (handle == CU_STREAM_PER_THREAD)
-			vgpu_probe(s, handle); /* nobody else could ask for it */
-		return;
+	if (handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
+		look = vgpu_stream_count(s);
+	} else {
+		/* Against a capture that begins: it counts itself, then looks for
+		 * default streams that are busy and not probed (Dekker). Without
+		 * context events nobody else could ask for a per-thread stream. */
+		n = atomic_fetch_add_explicit(&s->others, 1, memory_order_seq_cst) + 1;
+		look = n >= atomic_load_explicit(&s->others_mark, memory_order_relaxed);
+		if (atomic_load_explicit(&vgpu_captures, memory_order_seq_cst) > 0 ||
+		    (handle == CU_STREAM_PER_THREAD && !vgpu_context_events()))
+			vgpu_probe(s, handle);
 	}
-	/* Against a capture that begins: it counts itself, then looks for legacy
-	 * streams that are busy and not probed (Dekker). */
-	atomic_fetch_add_explicit(&s->others, 1, memory_order_seq_cst);
-	if (atomic_load_explicit(&vgpu_captures, memory_order_seq_cst) > 0)
-		vgpu_probe(s, handle);
+	if (look && r == CUDA_SUCCESS)
+		vgpu_window_mark(s, handle);
 }
 
 void vgpu_copy_begin(struct vgpu_call *call, enum vgpu_default d, size_t size)

@@ -13,6 +13,8 @@
  *     more than that;
  *   - vgpu_gate_complete whenever it learns for free (a synchronising call
  *     returned) that nothing may be in flight any more;
+ *   - to keep what is in flight within vgpu_gate_bound_us; it waits for that before
+ *     it enters the gate, never inside;
  *   - never vgpu_gate_enter on a thread that must not wait: a host callback, a
  *     call that is captured into a graph, a call from inside the driver.
  */
@@ -61,6 +63,10 @@ int vgpu_gate_bind(uint8_t (*uuid)[16], int max, struct vgpu_gate_error *err);
 
 /* Nothing seems to be in flight: let the turn become idle if that is so. */
 void vgpu_gate_complete(void);
+
+/* How much work may be in flight now, in microseconds of it; 0: there is no gate,
+ * and no bound. Cheap; it changes at any time. */
+uint32_t vgpu_gate_bound_us(void);
 
 /* Stops the library's thread; the gate stays as it is. For atexit. */
 void vgpu_gate_stop(void);

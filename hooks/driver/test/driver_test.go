@@ -49,20 +49,28 @@ func TestClosedGateHoldsALaunchUntilItIsGranted(t *testing.T) {
 }
 
 func TestWorkIsSeenCompleteOnlyWhenItIs(t *testing.T) {
-	for _, test := range []struct{ program, name string }{
-		{"submit", "explicit"},
-		{"submit", "legacy"},
-		{"submit", "per-thread"},
-		{"submit", "destroyed-stream"},
-		{"submit", "ended-thread"},
-		{"capture", "watched"},
-		{"capture", "abandoned"},
+	for _, test := range []struct{ driver, program, name string }{
+		{"fake.so", "submit", "explicit"},
+		{"fake.so", "submit", "legacy"},
+		{"fake.so", "submit", "per-thread"},
+		{"fake.so", "submit", "destroyed-stream"},
+		{"fake.so", "submit", "ended-thread"},
+		{"fake.so", "capture", "watched"},
+		{"fake.so", "capture", "abandoned"},
+		{"fake.so", "capture", "other-thread"},
+		{"fake.so", "capture", "other-thread-again"},
+		{"fake.so", "capture", "ended-thread"},
+		{"fake-old.so", "submit", "per-thread"},
+		{"fake-old.so", "submit", "ended-thread"},
+		{"fake-old.so", "capture", "watched"},
+		{"fake-old.so", "capture", "other-thread"},
+		{"fake-old.so", "capture", "other-thread-again"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.driver+" "+test.program+" "+test.name, func(t *testing.T) {
 			t.Parallel()
 			a := newArbiter(t)
 			a.auto.Store(true)
-			p := start(t, a, "fake.so", nil, test.program, test.name)
+			p := start(t, a, test.driver, nil, test.program, test.name)
 			p.expect("ready")
 			c := a.client()
 			p.goOn()
@@ -194,9 +202,15 @@ func TestStreamsThatComeAndGoLeaveNothing(t *testing.T) {
 }
 
 func TestThreadsUnderRevokes(t *testing.T) {
+	for _, test := range []struct{ program, name string }{{"submit", "threads"}, {"capture", "storm"}} {
+		t.Run(test.name, func(t *testing.T) { underRevokes(t, test.program, test.name) })
+	}
+}
+
+func underRevokes(t *testing.T, program, name string) {
 	a := newArbiter(t)
 	flight := witness(t, a)
-	p := start(t, a, "fake.so", nil, "submit", "threads")
+	p := start(t, a, "fake.so", nil, program, name)
 	p.expect("ready")
 	c := a.client()
 	p.goOn()

@@ -85,6 +85,7 @@ func build(dir string) error {
 		// Linked with a driver, as on any build machine; run with ours.
 		program("submit", filepath.Join(dir, "fake.so")),
 		program("capture", filepath.Join(dir, "fake.so")),
+		program("held", filepath.Join(dir, "fake.so")),
 		program("overlap", filepath.Join(dir, "fake.so"), "-rdynamic"),
 		cc("plugin.so", append([]string{"-shared", "-fPIC", "testdata/plugin.c"}, sanitize...)...),
 		program("unknown", filepath.Join(dir, "fake-extra.so")),

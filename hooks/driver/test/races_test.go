@@ -165,6 +165,16 @@ func TestCaptureProbesLegacyStreamsOfAllContexts(t *testing.T) {
 	p.done()
 }
 
+func TestCaptureThatProbesIsAlone(t *testing.T) {
+	for _, name := range []string{"two-begin", "context-goes"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, _ := begin(t, nil, "capture", name)
+			p.done()
+		})
+	}
+}
+
 func TestCopyThatDoesNotWaitProvesNothing(t *testing.T) {
 	p, c := begin(t, nil, "submit", "no-bytes")
 	p.expect("copied")

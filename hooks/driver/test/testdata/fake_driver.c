@@ -8,7 +8,7 @@
  * Built in variants:
  *   -DEXTRA       exports names that no header knows
  *   -DHIDDEN      cuGetProcAddress answers with addresses that nothing exports
- *   -DOLD         lacks cuLaunchKernelEx
+ *   -DOLD         lacks cuLaunchKernelEx and cuCtxRecordEvent
  *   -Bsymbolic    (or not): its own calls of exported names stay inside
  * The functions fake_* are the test's side.
  */
@@ -30,6 +30,7 @@ struct CUstream_st {
 	unsigned long submitted, done;
 	int capturing;             /* 1, or 2 once invalidated */
 	int origin;
+	CUstream of;               /* the origin of its capture */
 	struct CUstream_st *next;
 };
 
@@ -76,7 +77,8 @@ const char *fake_visible(void);
 #define READY if (owner != getpid()) return CUDA_ERROR_NOT_INITIALIZED
 
 /* Points at which the test can stop a thread: most are just before it returns. */
-enum { NOWHERE, IN_STREAM_DESTROY, IN_CONTEXT_DESTROY, IN_EVENT_RECORD, IN_PRIMARY_RELEASE, BEFORE_EVENT_RECORD };
+enum { NOWHERE, IN_STREAM_DESTROY, IN_CONTEXT_DESTROY, IN_EVENT_RECORD, IN_PRIMARY_RELEASE, BEFORE_EVENT_RECORD,
+       BEFORE_CONTEXT_RECORD };
 static int stop_at, stopped;
 static int reuse;                  /* a handle that was freed is given out again */
 static CUstream freed_stream;
@@ -578,12 +580,16 @@ static CUresult record(CUevent e, CUstream stream, int per_thread)
 	return sticky ? sticky : s ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+#ifndef OLD
 CUresult cuCtxRecordEvent(CUcontext ctx, CUevent e)
 {
 	READY;
+	point(BEFORE_CONTEXT_RECORD);
 	pthread_mutex_lock(&lock);
 	if (captures)
 		violation("a record of a whole context beside a capture");
+	if (!ctx->alive)
+		violation("a record of a context that is gone");
 	e->stream = NULL;
 	e->captured = e->n = 0;
 	for (CUstream s = streams; s; s = s->next) {
@@ -596,6 +602,7 @@ CUresult cuCtxRecordEvent(CUcontext ctx, CUevent e)
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
+#endif
 
 static int all_done(CUevent e)
 {
@@ -645,8 +652,10 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent e, unsigned int flags)
 	(void)flags;
 	pthread_mutex_lock(&lock);
 	s = stream_of(stream, 0);
-	if (s && e->captured)
+	if (s && e->captured) {
 		s->capturing = 1; /* joins the capture */
+		s->of = e->stream->of;
+	}
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
@@ -660,6 +669,7 @@ CUresult cuStreamBeginCapture_v2(CUstream s, CUstreamCaptureMode m)
 	pthread_mutex_lock(&lock);
 	s = stream_of(s, 0);
 	s->capturing = s->origin = 1;
+	s->of = s;
 	captures++;
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
@@ -677,7 +687,8 @@ CUresult cuStreamEndCapture(CUstream s, CUgraph *graph)
 		s->origin = 0;
 		captures--;
 		for (CUstream x = streams; x; x = x->next)
-			x->capturing = 0;
+			if (x->of == s)
+				x->capturing = 0;
 	}
 	pthread_mutex_unlock(&lock);
 	*graph = (CUgraph)0x77;

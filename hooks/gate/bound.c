@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much work may be in flight, as vgpud says in the page. */
+#define _GNU_SOURCE
+#include "internal.h"
+
+/* Relaxed: a bound that is read a moment late is met a moment late. */
+static uint32_t or_default(uint32_t *field, uint32_t otherwise)
+{
+	uint32_t us = __atomic_load_n(field, __ATOMIC_RELAXED);
+
+	return us ? us : otherwise;
+}
+
+uint32_t vgpu_gate_bound_us(void)
+{
+	struct vgpu_page *page = vgpu_gate.page;
+
+	if (!page)
+		return 0;
+	if (__atomic_load_n(&page->wanted, __ATOMIC_RELAXED))
+		return or_default(&page->drain_us, VGPU_DRAIN_US);
+	return or_default(&page->queue_us, VGPU_QUEUE_US);
+}
