@@ -170,8 +170,27 @@ setup_demo() {
 	setup_containerd
 }
 
+# python_packages NAME REQUIREMENT... puts packages for Debian's Python into
+# .tools/NAME, for PYTHONPATH.
+python_packages() {
+	local name=$1
+	shift
+	if [ "$(cat "$tools/$name/.requirements" 2>/dev/null)" = "$*" ]; then
+		say "$name: there already ($*)"
+		return
+	fi
+	say "fetching $* from PyPI into .tools/$name"
+	make_scratch
+	with_progress "$name" /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+		--no-deps --target "$scratch/packages" "$@"
+	echo "$*" >"$scratch/packages/.requirements"
+	rm -rf "${tools:?}/$name"
+	mv "$scratch/packages" "$tools/$name"
+}
+
 setup_test() {
 	apt_install "the tests" "${APT_TEST[@]}"
+	python_packages nvml-clients "${NVML_CLIENTS[@]}"
 	apt_unpack containerd "$DEBIAN_CONTAINERD"
 }
 

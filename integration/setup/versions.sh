@@ -19,9 +19,15 @@ CONTAINERD_TAGS="no_cri no_btrfs no_devmapper no_zfs"
 # Debian packages, by what needs them.
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
-APT_TEST=(python3-numba strace shellcheck)  # a CUDA client nobody here wrote; what a process calls; scripts
+APT_TEST=(python3-numba python3-pip strace shellcheck)  # a CUDA client nobody here wrote; what a process calls; scripts
 APT_MODEL=(spin)                            # the model checker
 APT_GENERATE=(protobuf-compiler libprotobuf-dev python3-pip)
+
+# NVML clients that nobody here wrote, and what they need, from PyPI.
+NVML_CLIENTS=(
+	nvidia-ml-py==13.615.71 nvitop==1.7.2 gpustat==1.1.1
+	psutil==7.2.2 blessed==1.52.0 jinxed==2.1.0 wcwidth==0.9.4
+)
 
 # Code generators and linters, built from their Go modules.
 PROTOC_GEN_GO=v1.36.12

@@ -220,7 +220,10 @@ func (m *machine) overlap() overlap {
 
 // TestPrograms runs the programs that check one process's view.
 func TestPrograms(t *testing.T) {
-	for _, name := range []string{"vecadd", "streams", "capture", "errors", "queue", "meet", "procaddr"} {
+	for _, name := range []string{
+		"vecadd", "streams", "capture", "errors", "queue", "meet", "procaddr",
+		"vmm", "pools", "managed", "v1", "share", "module_memory",
+	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, "--gpus", "1", "--memory", "256Mi")
 			m.run(name)
@@ -402,8 +405,8 @@ func TestMemoryIsSharedByProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 256 - 100 - two contexts of 16, in steps of 1 MiB
-	if want := 124 << 20; got > want || got < want-(1<<20) {
+	// 256 - 100 - two contexts of 16 and two modules of 2, in steps of 1 MiB
+	if want := 120 << 20; got > want || got < want-(1<<20) {
 		t.Errorf("got %d bytes, want %d", got, want)
 	}
 }

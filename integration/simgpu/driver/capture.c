@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "capture.h"
+#include "graph.h"
 
 static struct capture *capture_by_id(uint64_t id)
 {
@@ -140,23 +141,38 @@ static CUresult add_record(struct stream *s, struct event *e)
 	return CUDA_SUCCESS;
 }
 
-static CUgraphNodeType type_of(const struct step *st)
+static CUresult add_node(struct stream *st, const struct step *step)
 {
-	switch (st->kind) {
-	case STEP_KERNEL:
-		return CU_GRAPH_NODE_TYPE_KERNEL;
-	case STEP_COPY:
-		return CU_GRAPH_NODE_TYPE_MEMCPY;
-	case STEP_SET:
-		return CU_GRAPH_NODE_TYPE_MEMSET;
-	case STEP_HOST:
-		return CU_GRAPH_NODE_TYPE_HOST;
-	case STEP_WRITE:
-	case STEP_WAIT_VALUE:
-		return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-	default:
-		return CU_GRAPH_NODE_TYPE_EMPTY;
+	struct node *n = graph_node_new_locked(st->capture->graph, st->tail, NULL, st->n_tail);
+
+	if (!n) {
+		struct step drop = *step;
+
+		step_release_locked(&drop);
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	return node_set_step_locked(n, step) && capture_tail_locked(st, &n, 1, false) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A captured launch is a child graph: what the executable graph does now. */
+static CUresult add_launch(struct stream *st, const struct exec *x)
+{
+	struct node *n;
+	CUresult r;
+
+	if (x->copy->has_memory)
+		return spoil(st->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	n = graph_node_new_locked(st->capture->graph, st->tail, NULL, st->n_tail);
+	if (!n)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = node_set_locked(st->ctx, n, &(CUgraphNodeParams){ .type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = { .graph = (CUgraph)x->copy } });
+	return r || capture_tail_locked(st, &n, 1, false) ? r : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult add_external_wait(struct stream *st, struct event *e)
+{
+	e->refs++;
+	return add_node(st, &(struct step){ .kind = STEP_WAIT_EVENT, .event = e, .external = true });
 }
 
 CUresult capture_add_locked(const struct submit *s)
@@ -167,18 +183,14 @@ CUresult capture_add_locked(const struct submit *s)
 	if (c->invalid)
 		return submit_refuse_locked(s, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 	if (s->event)
-		return add_wait(st, s->event);
-	if (s->step.kind == STEP_RECORD) {
-		CUresult r = s->step.external ? CUDA_ERROR_NOT_SUPPORTED : add_record(st, s->step.event);
-
-		return submit_refuse_locked(s, r); /* the reference is not kept */
-	}
-	if (s->exec || s->step.kind == STEP_FREE)
+		return s->external ? add_external_wait(st, (struct event *)s->event) : add_wait(st, s->event);
+	if (s->step.kind == STEP_RECORD && !s->step.external)
+		return submit_refuse_locked(s, add_record(st, s->step.event)); /* the reference is not kept */
+	if (s->exec)
+		return add_launch(st, s->exec);
+	if (s->step.kind == STEP_FREE)
 		return submit_refuse_locked(s, spoil(c, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
-	struct node *n = graph_add_locked(c->graph, type_of(&s->step), &s->step, st->tail, st->n_tail);
-	if (!n)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return capture_tail_locked(st, &n, 1, false) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return add_node(st, &s->step);
 }
 
 void capture_end_locked(struct capture *c)

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "capture.h"
+#include "graph.h"
 
 static CUresult enter_stream(CUstream h, bool per_thread, struct stream **s)
 {
@@ -12,6 +13,26 @@ static CUresult enter_stream(CUstream h, bool per_thread, struct stream **s)
 		return r;
 	r = stream_get_locked(ctx, h, per_thread, s);
 	return r ? leave(r) : CUDA_SUCCESS;
+}
+
+/* Edges with data would have to be kept for the next node; only plain ones are. */
+static bool plain(const CUgraphEdgeData *edges, size_t n)
+{
+	for (size_t i = 0; edges && i < n; i++)
+		if (edges[i].from_port || edges[i].to_port || edges[i].type)
+			return false;
+	return true;
+}
+
+static bool nodes_of_locked(const struct graph *g, const CUgraphNode *nodes, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct node *node = handle_get_locked(nodes[i], KIND_NODE);
+
+		if (!node || node->graph != g)
+			return false;
+	}
+	return true;
 }
 
 static CUresult begin(CUstream h, CUstreamCaptureMode mode, struct graph *graph, const CUgraphNode *after, size_t n, bool per_thread)
@@ -70,13 +91,11 @@ static CUresult begin_to(CUstream h, CUgraph hg, const CUgraphNode *after, const
 
 	if (r)
 		return r;
-	if (edges)
+	if (!plain(edges, n))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	lock();
 	struct graph *g = handle_get_locked(hg, KIND_GRAPH);
-	bool ok = g != NULL;
-	for (size_t i = 0; ok && i < n; i++)
-		ok = handle_get_locked(after[i], KIND_NODE) != NULL;
+	bool ok = g && (!n || after) && !graph_is_captured_locked(g) && nodes_of_locked(g, after, n);
 	unlock();
 	return ok ? begin(h, mode, g, after, n, per_thread) : CUDA_ERROR_INVALID_VALUE;
 }
@@ -253,4 +272,48 @@ EXPORT CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 	self.capture_mode = *mode;
 	*mode = old;
 	return CUDA_SUCCESS;
+}
+
+static CUresult update(CUstream h, const CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t n, unsigned flags, bool per_thread)
+{
+	struct stream *s;
+	CUresult r;
+
+	if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES || (n && !nodes))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!plain(edges, n))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	r = enter_stream(h, per_thread, &s);
+	if (r)
+		return r;
+	if (!s->capture)
+		return leave(CUDA_ERROR_ILLEGAL_STATE);
+	if (s->capture->invalid)
+		return leave(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	if (!nodes_of_locked(s->capture->graph, nodes, n))
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	bool add = flags == CU_STREAM_ADD_CAPTURE_DEPENDENCIES;
+	return leave(capture_tail_locked(s, (struct node *const *)nodes, (uint32_t)n, add) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+EXPORT CUresult cuStreamUpdateCaptureDependencies(CUstream h, CUgraphNode *nodes, size_t n, unsigned int flags)
+{
+	return update(h, nodes, NULL, n, flags, false);
+}
+
+EXPORT CUresult cuStreamUpdateCaptureDependencies_ptsz(CUstream h, CUgraphNode *nodes, size_t n, unsigned int flags)
+{
+	return update(h, nodes, NULL, n, flags, true);
+}
+
+EXPORT CUresult cuStreamUpdateCaptureDependencies_v2(CUstream h, CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t n,
+						     unsigned int flags)
+{
+	return update(h, nodes, edges, n, flags, false);
+}
+
+EXPORT CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream h, CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t n,
+							  unsigned int flags)
+{
+	return update(h, nodes, edges, n, flags, true);
 }

@@ -4,38 +4,52 @@
 #include <string.h>
 
 #include "copy.h"
+#include "graph.h"
 
 /* Copies from pageable memory up to these sizes only stage it and return. */
 #define SMALL_SYNC (64u << 10)
 #define SMALL_ASYNC (1u << 20)
 
-/* Device addresses must be inside one allocation; host memory is the caller's affair. */
-static bool range_ok(uint64_t at, size_t pitch, size_t width, size_t height)
+static size_t planes(const struct copy *c)
 {
-	size_t n = (height - 1) * pitch + width;
+	return c->depth ? c->depth : 1;
+}
+
+/* Device addresses must be inside one allocation; host memory is the caller's affair. */
+static bool range_ok(const struct copy *c, uint64_t at, size_t pitch, size_t slice)
+{
+	size_t n = (planes(c) - 1) * slice + (c->height - 1) * pitch + c->width;
 
 	return memory_at_locked(at, n) || memory_is_pageable_locked(at);
 }
 
+bool copy_ok_locked(const struct copy *c)
+{
+	return c->dst && c->src && range_ok(c, c->dst, c->dst_pitch, c->dst_slice) &&
+	       range_ok(c, c->src, c->src_pitch, c->src_slice);
+}
+
 static bool stage(struct copy *c)
 {
-	c->staged = malloc(c->width * c->height);
-	if (!c->staged)
+	char *to = malloc(c->width * c->height * planes(c));
+
+	c->staged = to;
+	if (!to)
 		return false;
-	for (size_t y = 0; y < c->height; y++)
-		memcpy((char *)c->staged + y * c->width, (char *)(uintptr_t)c->src + y * c->src_pitch, c->width);
-	c->src_pitch = c->width;
+	for (size_t z = 0; z < planes(c); z++)
+		for (size_t y = 0; y < c->height; y++, to += c->width)
+			memcpy(to, (char *)(uintptr_t)c->src + z * c->src_slice + y * c->src_pitch, c->width);
 	return true;
 }
 
-/* Submits, and waits where the call has to. Lets the mutex go meanwhile. */
-static CUresult copy_in(struct context *ctx, struct stream *s, struct copy c, const struct copy_mode *m)
+CUresult copy_submit_locked(struct context *ctx, struct stream *s, struct copy c, const struct copy_mode *m, bool source_now)
 {
 	CUresult r = CUDA_SUCCESS;
 	uint64_t seq;
 
-	if (!c.dst || !c.src || !range_ok(c.dst, c.dst_pitch, c.width, c.height) ||
-	    !range_ok(c.src, c.src_pitch, c.width, c.height))
+	/* What a graph allocates is not there while it is captured. */
+	bool later = s->capture && (graph_memory_find_locked(c.dst) || graph_memory_find_locked(c.src));
+	if (!later && !copy_ok_locked(&c))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Before anything waits: a synchronous copy spoils a capture it would disturb. */
 	if (!m->async) {
@@ -47,9 +61,9 @@ static CUresult copy_in(struct context *ctx, struct stream *s, struct copy c, co
 	}
 	bool from_pageable = memory_is_pageable_locked(c.src), to_pageable = memory_is_pageable_locked(c.dst);
 	bool device = memory_is_device(c.src) && memory_is_device(c.dst);
-	bool small = c.width * c.height <= (m->async ? SMALL_ASYNC : SMALL_SYNC);
+	bool small = c.width * c.height * planes(&c) <= (m->async ? SMALL_ASYNC : SMALL_SYNC);
 
-	if (from_pageable && !to_pageable && !s->capture && small) {
+	if (from_pageable && !to_pageable && !s->capture && (small || source_now)) {
 		if (!m->async && (r = stream_sync_locked(s)))
 			return r;
 		if (!stage(&c))
@@ -82,7 +96,7 @@ CUresult copy_call(const struct copy *c, CUstream h, const struct copy_mode *m)
 	if (r || c->width == 0 || c->height == 0)
 		return leave(r);
 	stream_ref(s);
-	r = copy_in(ctx, s, *c, m);
+	r = copy_submit_locked(ctx, s, *c, m, false);
 	stream_put_locked(s);
 	return leave(r);
 }
@@ -102,7 +116,9 @@ CUresult set_call(const struct set *want, CUstream h, const struct copy_mode *m)
 	if (want->width == 0 || want->height == 0)
 		return leave(CUDA_SUCCESS);
 	size_t row = want->width * want->size;
-	if (!memory_at_locked(want->dst, (want->height - 1) * want->pitch + row) || want->dst % want->size ||
+	bool there = memory_to_locked(want->dst, (want->height - 1) * want->pitch + row) ||
+		     (s->capture && graph_memory_find_locked(want->dst));
+	if (!there || want->dst % want->size ||
 	    (want->height > 1 && want->pitch < row))
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (!m->async) {

@@ -10,6 +10,19 @@ struct copy_mode {
 };
 
 CUresult copy_call(const struct copy *c, CUstream h, const struct copy_mode *m);
+/* Whether both sides are memory, as far as it is ours to know. width and height are not 0. */
+bool copy_ok_locked(const struct copy *c);
+/*
+ * Submits, and waits where the call has to. Lets the mutex go meanwhile. source_now:
+ * pageable memory is read during the call, however much it is.
+ */
+CUresult copy_submit_locked(struct context *ctx, struct stream *s, struct copy c, const struct copy_mode *m, bool source_now);
 CUresult set_call(const struct set *s, CUstream h, const struct copy_mode *m);
+
+/*
+ * copy3d.c: the copy that a description of a box means. A copy of width 0:
+ * nothing is to be done.
+ */
+CUresult copy_of_box_locked(const CUDA_MEMCPY3D *p, struct copy *out);
 
 #endif

@@ -120,6 +120,8 @@ static void *engine(void *arg)
 	struct gpu *g = &sim.gpu[gpu];
 	uint64_t slice_end = 0;
 
+	self.engine = true;
+	self.gpu = gpu;
 	prctl(PR_SET_NAME, "simgpu");
 	prctl(PR_SET_TIMERSLACK, 1ul);
 	lock();
@@ -139,7 +141,7 @@ static void *engine(void *arg)
 	return NULL;
 }
 
-static CUresult start(pthread_t *t, void *(*run)(void *), void *arg)
+CUresult thread_start(pthread_t *t, void *(*run)(void *), void *arg)
 {
 	sigset_t all, old;
 	int err;
@@ -152,19 +154,24 @@ static CUresult start(pthread_t *t, void *(*run)(void *), void *arg)
 	return err ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS;
 }
 
-CUresult engine_start_locked(uint32_t gpu)
+CUresult host_start_locked(void)
 {
 	static pthread_t host;
-	static bool host_started;
-	CUresult r = CUDA_SUCCESS;
+	static bool started;
+	CUresult r = started ? CUDA_SUCCESS : thread_start(&host, host_thread, NULL);
 
-	if (!host_started)
-		r = start(&host, host_thread, NULL);
+	started |= r == CUDA_SUCCESS;
+	return r;
+}
+
+CUresult engine_start_locked(uint32_t gpu)
+{
+	CUresult r = host_start_locked();
+
 	if (r)
 		return r;
-	host_started = true;
 	if (!sim.gpu[gpu].started)
-		r = start(&sim.gpu[gpu].thread, engine, (void *)(uintptr_t)gpu);
+		r = thread_start(&sim.gpu[gpu].thread, engine, (void *)(uintptr_t)gpu);
 	if (!r)
 		sim.gpu[gpu].started = true;
 	return r;

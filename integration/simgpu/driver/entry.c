@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "ipc.h"
 #include "sim.h"
 
 struct sim sim = {
@@ -47,6 +48,7 @@ static void after_fork_in_child(void)
 	if (sim.mc.fd >= 0)
 		close(sim.mc.fd);
 	sim.mc.fd = -1;
+	ipc_after_fork();
 	/* Another thread may have held it at the fork. */
 	pthread_mutex_init(&sim.lock, NULL);
 	sim.init_result = CUDA_ERROR_NOT_INITIALIZED;
@@ -223,6 +225,7 @@ CUresult enter_context(struct context **ctx)
 
 void log_setup(const char *name, const char *detail, const struct context *ctx, uint64_t from_ns)
 {
+	slow_locked(name, ctx ? ctx->gpu : 0);
 	uint64_t r = record_submit(&sim.mc, &(struct submission){
 		.gpu = ctx ? ctx->gpu : SIM_NO_GPU, .class = SIM_SETUP, .context = ctx ? ctx->id : 0,
 		.name = name, .detail = detail }, from_ns);

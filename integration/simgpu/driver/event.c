@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "shared_event.h"
 
 #define EVENT_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
@@ -12,6 +12,8 @@ void event_put_locked(struct event *e)
 		return;
 	if (e->at.stream)
 		stream_put_locked(e->at.stream);
+	if (e->shared)
+		shared_event_free_locked(e->shared);
 	free(e->tail);
 	free(e);
 }
@@ -21,6 +23,29 @@ void event_record_done_locked(struct event *e, struct op *op)
 {
 	if (e->at.stream == op->stream && e->at.seq == op->seq)
 		e->done_ns = clock_ns();
+	if (e->shared)
+		shared_event_done(e->shared, op->number);
+}
+
+struct event *event_new_locked(struct context *ctx, unsigned flags, struct shared_event *shared)
+{
+	struct event *e = calloc(1, sizeof(*e));
+
+	if (!e)
+		return NULL;
+	e->ctx = ctx;
+	e->refs = 1;
+	e->flags = flags;
+	e->shared = shared;
+	handle_add_locked(e, KIND_EVENT);
+	return e;
+}
+
+static bool is_done(const struct event *e)
+{
+	if (e->shared)
+		return shared_event_is_done(e->shared, shared_event_last(e->shared));
+	return !e->recorded || point_done(&e->at);
 }
 
 EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags)
@@ -32,15 +57,15 @@ EXPORT CUresult cuEventCreate(CUevent *out, unsigned int flags)
 		return r;
 	if (!out || flags & ~EVENT_FLAGS || (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING)))
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	if (flags & CU_EVENT_INTERPROCESS)
-		return leave(CUDA_ERROR_NOT_SUPPORTED);
-	struct event *e = calloc(1, sizeof(*e));
-	if (!e)
+	struct shared_event *shared = flags & CU_EVENT_INTERPROCESS ? shared_event_new_locked() : NULL;
+	if (flags & CU_EVENT_INTERPROCESS && !shared)
 		return leave(CUDA_ERROR_OUT_OF_MEMORY);
-	e->ctx = ctx;
-	e->refs = 1;
-	e->flags = flags;
-	handle_add_locked(e, KIND_EVENT);
+	struct event *e = event_new_locked(ctx, flags, shared);
+	if (!e) {
+		if (shared)
+			shared_event_free_locked(shared);
+		return leave(CUDA_ERROR_OUT_OF_MEMORY);
+	}
 	*out = (CUevent)e;
 	return leave(CUDA_SUCCESS);
 }
@@ -95,6 +120,8 @@ static CUresult record(CUevent h, CUstream hs, unsigned flags, bool per_thread)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	if (s->ctx != e->ctx)
 		return leave(CUDA_ERROR_INVALID_HANDLE);
+	if (flags && !s->capture)
+		return leave(CUDA_ERROR_INVALID_VALUE); /* external is of captures only */
 	e->refs++;
 	return leave(submit_locked(&(struct submit){
 		.name = "cuEventRecord", .class = SIM_ORDER, .stream = s,
@@ -133,7 +160,7 @@ EXPORT CUresult cuEventQuery(CUevent h)
 	r = capture_unsafe_locked();
 	if (r || e->ctx->error)
 		return leave(r ? r : e->ctx->error);
-	return leave(!e->recorded || point_done(&e->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
+	return leave(is_done(e) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY);
 }
 
 EXPORT CUresult cuEventSynchronize(CUevent h)
@@ -149,8 +176,13 @@ EXPORT CUresult cuEventSynchronize(CUevent h)
 	if (r)
 		return leave(r);
 	struct context *ctx = e->ctx;
-	if (e->recorded)
+	e->refs++;
+	if (e->shared)
+		shared_event_wait_locked(e->shared);
+	else if (e->recorded)
 		wait_point_locked(e->at.stream, e->at.seq);
+	event_put_locked(e);
+	pool_settle_locked();
 	return leave(ctx->error);
 }
 
@@ -186,6 +218,19 @@ EXPORT CUresult cuEventElapsedTime_v2(float *ms, CUevent a, CUevent b)
 	return elapsed(ms, a, b);
 }
 
+/* What other processes recorded is no place in a stream of ours: the number is waited for. */
+static CUresult wait_shared(struct stream *s, struct event *e)
+{
+	CUresult r = capture_forbid_locked(s);
+
+	if (r)
+		return r;
+	e->refs++;
+	return submit_locked(&(struct submit){
+		.name = "cuStreamWaitEvent", .class = SIM_ORDER, .stream = s,
+		.step = { .kind = STEP_WAIT_SHARED, .event = e, .number = shared_event_last(e->shared) } }, NULL);
+}
+
 static CUresult stream_wait(CUstream hs, CUevent h, unsigned flags, bool per_thread)
 {
 	struct context *ctx;
@@ -200,10 +245,12 @@ static CUresult stream_wait(CUstream hs, CUevent h, unsigned flags, bool per_thr
 	r = stream_get_locked(ctx, hs, per_thread, &s);
 	if (r)
 		return leave(r);
-	if (flags & ~1u)
+	if (flags & ~1u || (flags && !s->capture))
 		return leave(CUDA_ERROR_INVALID_VALUE);
+	if (e->shared)
+		return leave(wait_shared(s, e));
 	return leave(submit_locked(&(struct submit){
-		.name = "cuStreamWaitEvent", .class = SIM_ORDER, .stream = s, .event = e,
+		.name = "cuStreamWaitEvent", .class = SIM_ORDER, .stream = s, .event = e, .external = flags,
 		.step = { .kind = STEP_NOTHING } }, NULL));
 }
 

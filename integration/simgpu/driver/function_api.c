@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attributes of functions and occupancy: plausible constants, nothing is measured. */
 #include "module.h"
+#include "resource.h"
 
 #define MAX_BLOCK 1024
 #define MAX_THREADS_SM 2048
 #define MAX_BLOCKS_SM 32
-#define SMS 108
 #define SHARED_SM 167936
 
 static CUresult enter_function(CUfunction h, struct function **f)

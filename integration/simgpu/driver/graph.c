@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs: nodes with an order; instantiated to a list of steps. The calls are in graph_api.c. */
+/* Graphs: nodes with an order. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim.h"
+#include "graph.h"
 
 struct graph *graph_new_locked(void)
 {
@@ -16,11 +16,12 @@ struct graph *graph_new_locked(void)
 	return g;
 }
 
-static void node_free(struct node *n)
+void graph_node_free_locked(struct node *n)
 {
 	handle_remove_locked(n);
-	step_release_locked(&n->step);
+	node_clear_locked(n);
 	free(n->after);
+	free(n->edges);
 	free(n);
 }
 
@@ -30,33 +31,57 @@ void graph_free_locked(struct graph *g)
 		struct node *n = g->first;
 
 		g->first = n->next;
-		node_free(n);
+		graph_node_free_locked(n);
 	}
+	if (g->instance)
+		g->instance->source = NULL;
+	holding_free_locked(&g->holds);
 	handle_remove_locked(g);
 	free(g);
 }
 
-struct node *graph_add_locked(struct graph *g, CUgraphNodeType type, const struct step *step, struct node *const *after, uint32_t n)
+/* Whether a stream captures into it now: its nodes are the capture's then. */
+bool graph_is_captured_locked(const struct graph *g)
+{
+	for (const struct capture *c = sim.captures; c; c = c->next)
+		if (c->graph == g)
+			return true;
+	return false;
+}
+
+bool edge_add(struct node *to, struct node *from, const CUgraphEdgeData *edge)
+{
+	struct node **after = realloc(to->after, (to->n_after + 1) * sizeof(*after));
+
+	if (!after)
+		return false;
+	to->after = after;
+	CUgraphEdgeData *edges = realloc(to->edges, (to->n_after + 1) * sizeof(*edges));
+	if (!edges)
+		return false;
+	to->edges = edges;
+	after[to->n_after] = from;
+	edges[to->n_after++] = edge ? *edge : (CUgraphEdgeData){ 0 };
+	return true;
+}
+
+struct node *graph_node_new_locked(struct graph *g, struct node *const *after, const CUgraphEdgeData *edges, uint32_t n)
 {
 	struct node *node = calloc(1, sizeof(*node));
-	struct node **deps = calloc(n + 1, sizeof(*deps));
 
-	if (!node || !deps) {
-		struct step st = *step;
-
-		step_release_locked(&st);
-		free(node);
-		free(deps);
+	if (!node)
 		return NULL;
-	}
 	node->graph = g;
-	node->type = type;
-	node->step = *step;
-	if (n)
-		memcpy(deps, after, n * sizeof(*deps));
-	node->after = deps;
-	node->n_after = n;
-	node->index = g->n++;
+	node->id = ++sim.next_id;
+	node->params.type = CU_GRAPH_NODE_TYPE_EMPTY;
+	for (uint32_t i = 0; i < n; i++)
+		if (!edge_add(node, after[i], edges ? &edges[i] : NULL)) {
+			free(node->after);
+			free(node->edges);
+			free(node);
+			return NULL;
+		}
+	g->n++;
 	if (g->last)
 		g->last->next = node;
 	else
@@ -66,32 +91,91 @@ struct node *graph_add_locked(struct graph *g, CUgraphNodeType type, const struc
 	return node;
 }
 
-bool step_copy(struct step *to, const struct step *from)
+struct node *graph_find_copy_locked(const struct graph *copy, uint64_t origin)
 {
-	*to = *from;
-	if (from->kind == STEP_KERNEL) {
-		size_t layout = from->launch.n_params * sizeof(struct param);
-		char *block = malloc(layout + from->launch.bytes + 1);
+	for (struct node *n = copy->first; n; n = n->next) {
+		struct node *inside = n->child ? graph_find_copy_locked(n->child, origin) : NULL;
 
-		if (!block)
+		if (n->origin == origin || inside)
+			return inside ? inside : n;
+	}
+	return NULL;
+}
+
+static bool copy_nodes(struct graph *to, const struct graph *from)
+{
+	for (const struct node *n = from->first; n; n = n->next) {
+		struct node *c = graph_node_new_locked(to, NULL, NULL, 0);
+
+		if (!c)
 			return false;
-		memcpy(block, from->launch.layout, layout + from->launch.bytes);
-		to->launch.layout = (struct param *)block;
-		to->launch.params = (unsigned char *)block + layout;
-	} else if (from->kind == STEP_COPY) {
-		to->copy.staged = NULL; /* a graph reads the memory when it runs */
+		c->origin = n->id;
+		if (!node_copy_locked(c, n))
+			return false;
 	}
 	return true;
 }
 
-void exec_put_locked(struct exec *x)
+/* Walks both: the copy has the nodes in the same order. */
+static bool copy_edges(struct graph *to, const struct graph *from)
 {
-	if (--x->refs > 0)
-		return;
-	for (uint32_t i = 0; i < x->n_steps; i++)
-		step_release_locked(&x->steps[i]);
-	if (x->last.stream)
-		stream_put_locked(x->last.stream);
-	free(x->steps);
-	free(x);
+	struct node *c = to->first;
+
+	for (const struct node *n = from->first; n; n = n->next, c = c->next)
+		for (uint32_t i = 0; i < n->n_after; i++) {
+			struct node *before = to->first;
+
+			while (before->origin != n->after[i]->id)
+				before = before->next;
+			if (!edge_add(c, before, &n->edges[i]))
+				return false;
+		}
+	return true;
+}
+
+struct graph *graph_copy_locked(const struct graph *g)
+{
+	struct graph *c = graph_new_locked();
+
+	if (!c)
+		return NULL;
+	c->has_memory = g->has_memory;
+	if (copy_nodes(c, g) && copy_edges(c, g) && holding_copy_locked(&c->holds, g->holds))
+		return c;
+	graph_free_locked(c);
+	return NULL;
+}
+
+bool step_copy_locked(struct step *to, const struct step *from)
+{
+	*to = *from;
+	switch (from->kind) {
+	case STEP_KERNEL: {
+		size_t layout = from->launch.n_params * sizeof(struct param);
+		char *block = malloc(layout + from->launch.bytes + 1);
+
+		if (!block) {
+			to->kind = STEP_NOTHING;
+			return false;
+		}
+		memcpy(block, from->launch.layout, layout + from->launch.bytes);
+		to->launch.layout = (struct param *)block;
+		to->launch.params = (unsigned char *)block + layout;
+		break;
+	}
+	case STEP_COPY:
+		to->copy.staged = NULL; /* a graph reads the memory when it runs */
+		break;
+	case STEP_RECORD:
+	case STEP_WAIT_EVENT:
+		to->event->refs++;
+		break;
+	case STEP_GRAPH_ALLOC:
+	case STEP_GRAPH_FREE:
+		graph_memory_ref(to->memory);
+		break;
+	default:
+		break;
+	}
+	return true;
 }

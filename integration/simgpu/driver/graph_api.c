@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of a graph and its launch. Making nodes by hand is in graph_nodes.c. */
+/* The life of a graph, and what is asked of its shape. */
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "sim.h"
+#include "graph.h"
 
 EXPORT CUresult cuGraphCreate(CUgraph *out, unsigned int flags)
 {
@@ -28,6 +29,18 @@ static CUresult enter_graph(CUgraph h, struct graph **g)
 	return *g ? CUDA_SUCCESS : leave(CUDA_ERROR_INVALID_VALUE);
 }
 
+static CUresult enter_node(CUgraphNode h, struct node **n)
+{
+	CUresult r = enter();
+
+	if (r)
+		return r;
+	lock();
+	*n = handle_get_locked(h, KIND_NODE);
+	return *n ? CUDA_SUCCESS : leave(CUDA_ERROR_INVALID_VALUE);
+}
+
+/* A child graph is its node's, a graph that is being captured the capture's. */
 EXPORT CUresult cuGraphDestroy(CUgraph h)
 {
 	struct graph *g;
@@ -35,224 +48,254 @@ EXPORT CUresult cuGraphDestroy(CUgraph h)
 
 	if (r)
 		return r;
+	if (g->child_of || graph_is_captured_locked(g))
+		return leave(CUDA_ERROR_INVALID_VALUE);
 	graph_free_locked(g);
 	return leave(CUDA_SUCCESS);
 }
 
-/* Writes the node's steps behind those of the nodes it depends on. */
-static bool emit(struct node *n, struct exec *x)
+EXPORT CUresult cuGraphClone(CUgraph *out, CUgraph h)
 {
-	if (n->seen)
-		return true;
-	n->seen = true;
-	for (uint32_t i = 0; i < n->n_after; i++)
-		if (!emit(n->after[i], x))
-			return false;
-	if (!step_copy(&x->steps[x->n_steps], &n->step))
-		return false;
-	x->n_steps++;
-	return true;
-}
-
-static CUresult instantiate(CUgraphExec *out, CUgraph h, unsigned long long flags)
-{
-	uint64_t from = clock_ns();
 	struct graph *g;
 	CUresult r = enter_graph(h, &g);
 
 	if (r)
 		return r;
-	struct exec *x = calloc(1, sizeof(*x));
-	if (!out || !x) {
-		free(x);
-		return leave(out ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE);
-	}
-	x->refs = 1;
-	x->flags = flags;
-	x->steps = calloc(g->n + 1, sizeof(*x->steps));
-	bool ok = x->steps != NULL;
-	for (struct node *n = g->first; n; n = n->next)
-		n->seen = false;
-	for (struct node *n = g->first; n && ok; n = n->next)
-		ok = emit(n, x);
-	if (!ok) {
-		exec_put_locked(x);
+	if (!out || graph_is_captured_locked(g))
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	if (g->has_memory)
+		return leave(CUDA_ERROR_NOT_SUPPORTED);
+	struct graph *c = graph_copy_locked(g);
+	if (!c)
 		return leave(CUDA_ERROR_OUT_OF_MEMORY);
+	*out = (CUgraph)c;
+	return leave(CUDA_SUCCESS);
+}
+
+EXPORT CUresult cuGraphNodeFindInClone(CUgraphNode *out, CUgraphNode original, CUgraph clone)
+{
+	struct graph *g;
+	CUresult r = enter_graph(clone, &g);
+
+	if (r)
+		return r;
+	const struct node *n = handle_get_locked(original, KIND_NODE);
+	struct node *found = out && n ? graph_find_copy_locked(g, n->id) : NULL;
+	if (!found)
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	*out = (CUgraphNode)found;
+	return leave(CUDA_SUCCESS);
+}
+
+/* Lists are given up to their room; what is left of it is filled with NULL. */
+struct list {
+	CUgraphNode *to, *from;
+	CUgraphEdgeData *edges;
+	size_t room, n;
+	bool lossy; /* there are edges with data, and nobody takes it */
+};
+
+static struct list list_of(CUgraphNode *to, CUgraphNode *from, CUgraphEdgeData *edges, const size_t *room)
+{
+	return (struct list){ .to = to, .from = from, .edges = edges, .room = to && room ? *room : 0 };
+}
+
+static void list_add(struct list *l, struct node *to, struct node *from, const CUgraphEdgeData *edge)
+{
+	if (l->n < l->room) {
+		l->to[l->n] = (CUgraphNode)to;
+		if (l->from)
+			l->from[l->n] = (CUgraphNode)from;
+		if (l->edges)
+			l->edges[l->n] = *edge;
 	}
-	if (x->n_steps == 0)
-		x->n_steps = 1; /* an empty graph: one step that does nothing */
-	handle_add_locked(x, KIND_EXEC);
-	*out = (CUgraphExec)x;
-	log_setup("cuGraphInstantiate", NULL, NULL, from);
-	return leave(CUDA_SUCCESS);
+	l->lossy |= edge && (edge->from_port || edge->to_port || edge->type);
+	l->n++;
 }
 
-EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph g, unsigned long long flags)
+static CUresult list_end(struct list *l, size_t *n, bool takes_edges)
 {
-	return instantiate(out, g, flags);
-}
-
-static CUresult instantiate_old(CUgraphExec *out, CUgraph g, CUgraphNode *error, char *log, size_t n)
-{
-	if (error)
-		*error = NULL;
-	if (log && n)
-		*log = 0;
-	return instantiate(out, g, 0);
-}
-
-EXPORT CUresult cuGraphInstantiate(CUgraphExec *out, CUgraph g, CUgraphNode *error, char *log, size_t n)
-{
-	return instantiate_old(out, g, error, log, n);
-}
-
-EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec *out, CUgraph g, CUgraphNode *error, char *log, size_t n)
-{
-	return instantiate_old(out, g, error, log, n);
-}
-
-static CUresult instantiate_params(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
-{
-	CUresult r;
-
-	if (!p)
+	if (!n)
 		return CUDA_ERROR_INVALID_VALUE;
-	r = instantiate(out, g, p->flags);
-	p->hErrNode_out = NULL;
-	p->result_out = r ? CUDA_GRAPH_INSTANTIATE_ERROR : CUDA_GRAPH_INSTANTIATE_SUCCESS;
-	return r;
-}
-
-EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
-{
-	return instantiate_params(out, g, p);
-}
-
-EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *out, CUgraph g, CUDA_GRAPH_INSTANTIATE_PARAMS *p)
-{
-	return instantiate_params(out, g, p);
-}
-
-static CUresult enter_exec(CUgraphExec h, struct exec **x)
-{
-	CUresult r = enter();
-
-	if (r)
-		return r;
-	lock();
-	*x = handle_get_locked(h, KIND_EXEC);
-	return *x ? CUDA_SUCCESS : leave(CUDA_ERROR_INVALID_VALUE);
-}
-
-/* What of it runs still runs to its end. */
-EXPORT CUresult cuGraphExecDestroy(CUgraphExec h)
-{
-	struct exec *x;
-	CUresult r = enter_exec(h, &x);
-
-	if (r)
-		return r;
-	handle_remove_locked(x);
-	exec_put_locked(x);
-	return leave(CUDA_SUCCESS);
-}
-
-EXPORT CUresult cuGraphExecGetFlags(CUgraphExec h, cuuint64_t *flags)
-{
-	struct exec *x;
-	CUresult r = enter_exec(h, &x);
-
-	if (r)
-		return r;
-	if (!flags)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	*flags = x->flags;
-	return leave(CUDA_SUCCESS);
-}
-
-static CUresult launch(CUgraphExec h, CUstream hs, bool per_thread)
-{
-	struct context *ctx;
-	struct stream *s;
-	CUresult r = enter_context(&ctx);
-
-	if (r)
-		return r;
-	struct exec *x = handle_get_locked(h, KIND_EXEC);
-	if (!x)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	r = stream_get_locked(ctx, hs, per_thread, &s);
-	if (r)
-		return leave(r);
-	return leave(submit_locked(&(struct submit){
-		.name = "cuGraphLaunch", .class = SIM_WORK, .stream = s, .exec = x }, NULL));
-}
-
-EXPORT CUresult cuGraphLaunch(CUgraphExec x, CUstream s)
-{
-	return launch(x, s, false);
-}
-
-EXPORT CUresult cuGraphLaunch_ptsz(CUgraphExec x, CUstream s)
-{
-	return launch(x, s, true);
-}
-
-/* An upload is work for the GPU, but not much. */
-static CUresult upload(CUgraphExec h, CUstream hs, bool per_thread)
-{
-	struct context *ctx;
-	struct stream *s;
-	CUresult r = enter_context(&ctx);
-
-	if (r)
-		return r;
-	r = handle_get_locked(h, KIND_EXEC) ? stream_get_locked(ctx, hs, per_thread, &s) : CUDA_ERROR_INVALID_VALUE;
-	if (r)
-		return leave(r);
-	return leave(submit_locked(&(struct submit){
-		.name = "cuGraphUpload", .class = SIM_WORK, .stream = s, .step = { .kind = STEP_NOTHING } }, NULL));
-}
-
-EXPORT CUresult cuGraphUpload(CUgraphExec x, CUstream s)
-{
-	return upload(x, s, false);
-}
-
-EXPORT CUresult cuGraphUpload_ptsz(CUgraphExec x, CUstream s)
-{
-	return upload(x, s, true);
+	if (l->lossy && !takes_edges)
+		return CUDA_ERROR_LOSSY_QUERY;
+	for (size_t i = l->n; i < l->room; i++) {
+		l->to[i] = NULL;
+		if (l->from)
+			l->from[i] = NULL;
+	}
+	*n = l->room && l->room < l->n ? l->room : l->n;
+	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuGraphGetNodes(CUgraph h, CUgraphNode *nodes, size_t *n)
 {
+	struct list l = list_of(nodes, NULL, NULL, n);
 	struct graph *g;
 	CUresult r = enter_graph(h, &g);
-	size_t i = 0;
 
 	if (r)
 		return r;
-	if (!n)
+	for (struct node *p = g->first; p; p = p->next)
+		list_add(&l, p, NULL, NULL);
+	return leave(list_end(&l, n, true));
+}
+
+EXPORT CUresult cuGraphGetRootNodes(CUgraph h, CUgraphNode *nodes, size_t *n)
+{
+	struct list l = list_of(nodes, NULL, NULL, n);
+	struct graph *g;
+	CUresult r = enter_graph(h, &g);
+
+	if (r)
+		return r;
+	for (struct node *p = g->first; p; p = p->next)
+		if (p->n_after == 0)
+			list_add(&l, p, NULL, NULL);
+	return leave(list_end(&l, n, true));
+}
+
+static CUresult get_edges(CUgraph h, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edges, size_t *n, bool takes_edges)
+{
+	struct list l = list_of(to, from, edges, n);
+	struct graph *g;
+	CUresult r;
+
+	if ((from == NULL) != (to == NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	r = enter_graph(h, &g);
+	if (r)
+		return r;
+	for (struct node *p = g->first; p; p = p->next)
+		for (uint32_t i = 0; i < p->n_after; i++)
+			list_add(&l, p, p->after[i], &p->edges[i]);
+	return leave(list_end(&l, n, takes_edges && (edges || !to)));
+}
+
+EXPORT CUresult cuGraphGetEdges(CUgraph h, CUgraphNode *from, CUgraphNode *to, size_t *n)
+{
+	return get_edges(h, from, to, NULL, n, false);
+}
+
+EXPORT CUresult cuGraphGetEdges_v2(CUgraph h, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *edges, size_t *n)
+{
+	return get_edges(h, from, to, edges, n, true);
+}
+
+static CUresult get_dependencies(CUgraphNode h, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *n, bool takes_edges)
+{
+	struct list l = list_of(nodes, NULL, edges, n);
+	struct node *node;
+	CUresult r = enter_node(h, &node);
+
+	if (r)
+		return r;
+	for (uint32_t i = 0; i < node->n_after; i++)
+		list_add(&l, node->after[i], NULL, &node->edges[i]);
+	return leave(list_end(&l, n, takes_edges && (edges || !nodes)));
+}
+
+EXPORT CUresult cuGraphNodeGetDependencies(CUgraphNode h, CUgraphNode *nodes, size_t *n)
+{
+	return get_dependencies(h, nodes, NULL, n, false);
+}
+
+EXPORT CUresult cuGraphNodeGetDependencies_v2(CUgraphNode h, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *n)
+{
+	return get_dependencies(h, nodes, edges, n, true);
+}
+
+static CUresult get_dependents(CUgraphNode h, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *n, bool takes_edges)
+{
+	struct list l = list_of(nodes, NULL, edges, n);
+	struct node *node;
+	CUresult r = enter_node(h, &node);
+
+	if (r)
+		return r;
+	for (struct node *p = node->graph->first; p; p = p->next)
+		for (uint32_t i = 0; i < p->n_after; i++)
+			if (p->after[i] == node)
+				list_add(&l, p, NULL, &p->edges[i]);
+	return leave(list_end(&l, n, takes_edges && (edges || !nodes)));
+}
+
+EXPORT CUresult cuGraphNodeGetDependentNodes(CUgraphNode h, CUgraphNode *nodes, size_t *n)
+{
+	return get_dependents(h, nodes, NULL, n, false);
+}
+
+EXPORT CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode h, CUgraphNode *nodes, CUgraphEdgeData *edges, size_t *n)
+{
+	return get_dependents(h, nodes, edges, n, true);
+}
+
+#define NODE_GET(NAME, TYPE, VALUE)                                                                                    \
+	EXPORT CUresult NAME(CUgraphNode h, TYPE *out)                                                                 \
+	{                                                                                                              \
+		struct node *n;                                                                                        \
+		CUresult r = enter_node(h, &n);                                                                        \
+                                                                                                                       \
+		if (r)                                                                                                 \
+			return r;                                                                                      \
+		if (!out)                                                                                              \
+			return leave(CUDA_ERROR_INVALID_VALUE);                                                        \
+		*out = (TYPE)(VALUE);                                                                                  \
+		return leave(CUDA_SUCCESS);                                                                            \
+	}
+
+NODE_GET(cuGraphNodeGetType, CUgraphNodeType, n->params.type)
+NODE_GET(cuGraphNodeGetContainingGraph, CUgraph, n->graph)
+NODE_GET(cuGraphNodeGetLocalId, unsigned int, n->id)
+NODE_GET(cuGraphNodeGetToolsId, unsigned long long, n->id)
+
+EXPORT CUresult cuGraphGetId(CUgraph h, unsigned int *id)
+{
+	struct graph *g;
+	CUresult r = enter_graph(h, &g);
+
+	if (r)
+		return r;
+	if (!id)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	for (struct node *p = g->first; p; p = p->next, i++)
-		if (nodes && i < *n)
-			nodes[i] = (CUgraphNode)p;
-	for (size_t k = i; nodes && k < *n; k++)
-		nodes[k] = NULL;
-	*n = nodes && *n < i ? *n : i;
+	*id = (unsigned)g->id;
 	return leave(CUDA_SUCCESS);
 }
 
-EXPORT CUresult cuGraphNodeGetType(CUgraphNode h, CUgraphNodeType *type)
+static void write_dot(const struct graph *g, FILE *f)
 {
-	CUresult r = enter();
+	static const char *const names[] = {
+		"KERNEL", "MEMCPY", "MEMSET", "HOST", "GRAPH", "EMPTY", "WAIT_EVENT", "EVENT_RECORD", "EXT_SEMAS_SIGNAL",
+		"EXT_SEMAS_WAIT", "MEM_ALLOC", "MEM_FREE", "BATCH_MEM_OP",
+	};
 
+	for (const struct node *n = g->first; n; n = n->next) {
+		fprintf(f, "\"n%llu\" [label=\"%s\"];\n", (unsigned long long)n->id, names[n->params.type]);
+		for (uint32_t i = 0; i < n->n_after; i++)
+			fprintf(f, "\"n%llu\" -> \"n%llu\";\n", (unsigned long long)n->after[i]->id, (unsigned long long)n->id);
+		if (n->child) {
+			fprintf(f, "subgraph \"cluster_%llu\" {\n", (unsigned long long)n->child->id);
+			write_dot(n->child, f);
+			fputs("}\n", f);
+		}
+	}
+}
+
+/* Types and edges; the flags ask for more, which is not there. */
+EXPORT CUresult cuGraphDebugDotPrint(CUgraph h, const char *path, unsigned int flags)
+{
+	struct graph *g;
+	CUresult r = enter_graph(h, &g);
+
+	(void)flags;
 	if (r)
 		return r;
-	lock();
-	struct node *n = handle_get_locked(h, KIND_NODE);
-	if (!n || !type)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	*type = n->type;
-	return leave(CUDA_SUCCESS);
+	FILE *f = path ? fopen(path, "we") : NULL;
+	if (!f)
+		return leave(path ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_ERROR_INVALID_VALUE);
+	fprintf(f, "digraph \"graph_%llu\" {\n", (unsigned long long)g->id);
+	write_dot(g, f);
+	fputs("}\n", f);
+	bool failed = ferror(f);
+	return leave(fclose(f) || failed ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS);
 }

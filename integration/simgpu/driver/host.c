@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host functions: one thread for all, so they come one after another. */
 #define _GNU_SOURCE
+#include <stdlib.h>
 #include <sys/prctl.h>
 
 #include "sim.h"
@@ -20,6 +21,44 @@ void host_run_locked(struct op *op)
 	pthread_cond_signal(&more);
 }
 
+/* Calls that no stream waits for. */
+struct call {
+	CUhostFn fn;
+	void *data;
+	struct call *next;
+};
+
+static struct call *calls, **calls_end = &calls;
+
+void host_call_locked(CUhostFn fn, void *data)
+{
+	struct call *c = malloc(sizeof(*c));
+
+	if (!c)
+		abort();
+	*c = (struct call){ .fn = fn, .data = data };
+	*calls_end = c;
+	calls_end = &c->next;
+	pthread_cond_signal(&more);
+}
+
+/* The next of these calls. Lets the mutex go. False: there is none. */
+static bool call_one(void)
+{
+	struct call *c = calls;
+
+	if (!c)
+		return false;
+	calls = c->next;
+	if (!calls)
+		calls_end = &calls;
+	unlock();
+	c->fn(c->data);
+	lock();
+	free(c);
+	return true;
+}
+
 void *host_thread(void *arg)
 {
 	(void)arg;
@@ -27,6 +66,8 @@ void *host_thread(void *arg)
 	self.in_host_function = true;
 	lock();
 	for (;;) {
+		if (call_one())
+			continue;
 		struct op *op = first;
 
 		if (!op) {

@@ -50,7 +50,7 @@ static CUresult vec_add_f32(const struct launch *l, uint64_t *ns)
 	uint64_t n = elements(l, read_param(l, 3) & UINT32_MAX);
 	const float *a = memory_at(read_param(l, 0), n * 4, false);
 	const float *b = memory_at(read_param(l, 1), n * 4, false);
-	float *c = memory_at(read_param(l, 2), n * 4, false);
+	float *c = memory_to(read_param(l, 2), n * 4, false);
 
 	*ns = LAUNCH_NS + n * 12 * 1000 / MEMORY_BYTES_PER_US;
 	if (n == 0)
@@ -65,7 +65,7 @@ static CUresult vec_add_f32(const struct launch *l, uint64_t *ns)
 static CUresult fill_u32(const struct launch *l, uint64_t *ns)
 {
 	uint64_t n = elements(l, read_param(l, 2) & UINT32_MAX);
-	uint32_t *p = memory_at(read_param(l, 0), n * 4, false);
+	uint32_t *p = memory_to(read_param(l, 0), n * 4, false);
 	uint32_t value = (uint32_t)read_param(l, 1);
 
 	*ns = LAUNCH_NS + n * 4 * 1000 / MEMORY_BYTES_PER_US;
@@ -87,7 +87,7 @@ static CUresult endless(const struct launch *l, uint64_t *ns)
 /* Also between processes: the word may be in host memory that they share. */
 static CUresult meet(const struct launch *l, uint64_t *ns)
 {
-	_Atomic uint32_t *arrived = memory_at(read_param(l, 0), sizeof(*arrived), false);
+	_Atomic uint32_t *arrived = memory_to(read_param(l, 0), sizeof(*arrived), false);
 
 	*ns = threads(l) ? ENDLESS : 0;
 	if (!arrived)

@@ -64,7 +64,8 @@ CUresult launch_step_locked(struct context *ctx, const CUDA_KERNEL_NODE_PARAMS *
 		.body = f->body, .layout = (struct param *)block, .params = (unsigned char *)block + layout,
 		.n_params = e->n_params, .bytes = e->bytes,
 		.grid = { p->gridDimX, p->gridDimY, p->gridDimZ },
-		.block = { p->blockDimX, p->blockDimY, p->blockDimZ } } };
+		.block = { p->blockDimX, p->blockDimY, p->blockDimZ },
+		.shared = p->sharedMemBytes, .function = f } };
 	bool ok = true;
 	if (p->extra)
 		ok = !p->kernelParams && from_buffer(p->extra, out->launch.params, e->bytes);

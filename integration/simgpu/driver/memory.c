@@ -5,7 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "sim.h"
+#include "graph.h"
+#include "memory.h"
 
 #define CHARGE_UNIT 512ull
 
@@ -47,7 +48,7 @@ struct allocation *memory_find_locked(uint64_t address)
 	return &table[i - 1];
 }
 
-static bool table_add(const struct allocation *a)
+bool memory_place_locked(const struct allocation *a)
 {
 	size_t i = above(a->base);
 
@@ -66,18 +67,52 @@ static bool table_add(const struct allocation *a)
 	return true;
 }
 
+void memory_remove_locked(struct allocation *a)
+{
+	size_t i = (size_t)(a - table);
+
+	n_table--;
+	memmove(&table[i], &table[i + 1], (n_table - i) * sizeof(*table));
+}
+
+struct allocation *memory_next_locked(uint64_t address)
+{
+	size_t i = address ? above(address - 1) : 0;
+
+	return i < n_table ? &table[i] : NULL;
+}
+
+bool memory_any_locked(uint64_t from, uint64_t size)
+{
+	size_t i = above(from + size - 1);
+
+	return i > 0 && table[i - 1].base + table[i - 1].size > from;
+}
+
 /* Gives the memory back; the entry is out of the table. */
 static void give_back(const struct allocation *a)
 {
+	if (a->graph) {
+		graph_memory_gone_locked(a->graph);
+		return;
+	}
 	switch (a->kind) {
 	case MEMORY_DEVICE:
 		arena_free_locked(a->gpu, a->base, a->size);
 		break;
-	case MEMORY_HOST:
 	case MEMORY_MANAGED:
+		managed_forget_locked(a->base, a->size);
 		munmap((void *)(uintptr_t)a->base, a->size);
 		break;
+	case MEMORY_HOST:
+		munmap((void *)(uintptr_t)a->base, a->size);
+		break;
+	case MEMORY_IMPORTED:
+		import_end_locked(a);
+		break;
 	case MEMORY_REGISTERED:
+	case MEMORY_POOL:
+	case MEMORY_MAPPED:
 		break;
 	}
 	if (charged(a->kind))
@@ -87,7 +122,8 @@ static void give_back(const struct allocation *a)
 static bool take(struct allocation *a)
 {
 	if (a->kind == MEMORY_DEVICE)
-		return arena_alloc_locked(a->gpu, a->size, &a->base);
+		return a->flags & MEMORY_LOW ? arena_alloc_low_locked(a->gpu, a->size, &a->base) :
+					       arena_alloc_locked(a->gpu, a->size, &a->base);
 	void *p = mmap(NULL, a->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	a->base = (uint64_t)(uintptr_t)p;
 	return p != MAP_FAILED;
@@ -101,14 +137,14 @@ CUresult memory_alloc_locked(struct context *ctx, size_t size, enum memory_kind 
 
 	if (size == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (charged(kind) && !machine_charge(&sim.mc, ctx->gpu, charge_of(size)))
+	if (charged(kind) && !charge_locked(ctx->gpu, charge_of(size)))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (!take(&a)) {
 		if (charged(kind))
 			machine_uncharge(&sim.mc, ctx->gpu, charge_of(size));
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	if (!table_add(&a)) {
+	if (!memory_place_locked(&a)) {
 		give_back(&a);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -120,8 +156,11 @@ static void remove_at(size_t i)
 {
 	struct allocation a = table[i];
 
-	n_table--;
-	memmove(&table[i], &table[i + 1], (n_table - i) * sizeof(*table));
+	if (a.kind == MEMORY_POOL) {
+		pool_free_locked(&table[i], NULL, 0);
+		return;
+	}
+	memory_remove_locked(&table[i]);
 	give_back(&a);
 }
 
@@ -129,7 +168,7 @@ CUresult memory_free_locked(uint64_t address)
 {
 	struct allocation *a = memory_find_locked(address);
 
-	if (!a || a->base != address || a->kind == MEMORY_REGISTERED)
+	if (!a || a->base != address || a->kind == MEMORY_REGISTERED || a->kind == MEMORY_MAPPED)
 		return CUDA_ERROR_INVALID_VALUE;
 	remove_at((size_t)(a - table));
 	return CUDA_SUCCESS;
@@ -140,6 +179,7 @@ void memory_free_context_locked(struct context *ctx)
 	for (size_t i = n_table; i-- > 0;)
 		if (table[i].ctx == ctx)
 			remove_at(i);
+	pool_trim_all_locked(ctx->gpu);
 }
 
 CUresult memory_register_locked(struct context *ctx, void *p, size_t size, unsigned flags)
@@ -149,13 +189,12 @@ CUresult memory_register_locked(struct context *ctx, void *p, size_t size, unsig
 		.base = from, .size = size, .kind = MEMORY_REGISTERED, .ctx = ctx, .gpu = ctx->gpu, .device = ctx->device, .flags = flags,
 		.id = ++sim.next_id,
 	};
-	size_t i = above(from + size - 1);
 
-	if (!p || size == 0)
+	if (!p || size == 0 || from + size < from)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (i > 0 && table[i - 1].base + table[i - 1].size > from)
+	if (memory_any_locked(from, size))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-	return table_add(&a) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return memory_place_locked(&a) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult memory_unregister_locked(void *p)
@@ -178,23 +217,49 @@ bool memory_is_pageable_locked(uint64_t address)
 	return !memory_is_device(address) && !memory_find_locked(address);
 }
 
-void *memory_at_locked(uint64_t address, size_t n)
+static void *reach(uint64_t address, size_t n, bool write)
 {
-	struct allocation *a = memory_find_locked(address);
+	const struct allocation *a = memory_find_locked(address);
 
+	if (a && a->kind == MEMORY_MAPPED)
+		return map_at_locked(address, n, write);
+	/* A pool's memory stays where it is: what was queued before a free still reaches it. */
 	if (!a || n > a->size - (address - a->base))
+		return self.engine ? pool_at_locked(address, n) : NULL;
+	if (write && a->kind == MEMORY_REGISTERED && a->flags & CU_MEMHOSTREGISTER_READ_ONLY)
 		return NULL;
-	return a->kind == MEMORY_DEVICE ? arena_host(address) : (void *)(uintptr_t)address;
+	void *there = arena_host(address);
+	return there ? there : (void *)(uintptr_t)address;
 }
 
-void *memory_at(uint64_t address, size_t n, bool host_too)
+void *memory_at_locked(uint64_t address, size_t n)
+{
+	return reach(address, n, false);
+}
+
+void *memory_to_locked(uint64_t address, size_t n)
+{
+	return reach(address, n, true);
+}
+
+static void *reach_unlocked(uint64_t address, size_t n, bool host_too, bool write)
 {
 	void *p;
 
 	lock();
-	p = memory_at_locked(address, n);
+	p = reach(address, n, write);
 	if (!p && host_too && memory_is_pageable_locked(address))
 		p = (void *)(uintptr_t)address;
 	unlock();
 	return p;
+}
+
+void *memory_at(uint64_t address, size_t n, bool host_too)
+{
+	return reach_unlocked(address, n, host_too, false);
+}
+
+void *memory_to(uint64_t address, size_t n, bool host_too)
+{
+	return reach_unlocked(address, n, host_too, true);
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Allocating and freeing. */
-#include "sim.h"
+#include "graph.h"
+#include "memory.h"
 
 #define PITCH 512u
+#define REGISTER_FLAGS                                                                                                 \
+	(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)
 
-static CUresult alloc(uint64_t *out, size_t size, enum memory_kind kind, unsigned flags, const char *name)
+CUresult memory_alloc_call(uint64_t *out, size_t size, enum memory_kind kind, unsigned flags, const char *name)
 {
 	uint64_t from = clock_ns();
 	struct context *ctx;
@@ -24,7 +27,7 @@ static CUresult alloc(uint64_t *out, size_t size, enum memory_kind kind, unsigne
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
-	return alloc((uint64_t *)out, size, MEMORY_DEVICE, 0, "cuMemAlloc");
+	return memory_alloc_call((uint64_t *)out, size, MEMORY_DEVICE, 0, "cuMemAlloc");
 }
 
 EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height, unsigned int element)
@@ -33,14 +36,14 @@ EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width
 	    width > SIZE_MAX / 2 || height > SIZE_MAX / (width + PITCH))
 		return CUDA_ERROR_INVALID_VALUE;
 	*pitch = (width + PITCH - 1) / PITCH * PITCH;
-	return alloc((uint64_t *)out, *pitch * height, MEMORY_DEVICE, 0, "cuMemAllocPitch");
+	return memory_alloc_call((uint64_t *)out, *pitch * height, MEMORY_DEVICE, 0, "cuMemAllocPitch");
 }
 
 EXPORT CUresult cuMemAllocManaged(CUdeviceptr *out, size_t size, unsigned int flags)
 {
 	if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
 		return CUDA_ERROR_INVALID_VALUE;
-	return alloc((uint64_t *)out, size, MEMORY_MANAGED, flags, "cuMemAllocManaged");
+	return memory_alloc_call((uint64_t *)out, size, MEMORY_MANAGED, flags, "cuMemAllocManaged");
 }
 
 static CUresult alloc_host(void **out, size_t size, unsigned flags, const char *name)
@@ -50,7 +53,7 @@ static CUresult alloc_host(void **out, size_t size, unsigned flags, const char *
 
 	if (!out || flags & ~7u)
 		return CUDA_ERROR_INVALID_VALUE;
-	r = alloc(&at, size, MEMORY_HOST, flags | CU_MEMHOSTALLOC_DEVICEMAP, name);
+	r = memory_alloc_call(&at, size, MEMORY_HOST, flags | CU_MEMHOSTALLOC_DEVICEMAP, name);
 	if (!r)
 		*out = (void *)(uintptr_t)at;
 	return r;
@@ -66,16 +69,29 @@ EXPORT CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 	return alloc_host(out, size, flags, "cuMemHostAlloc");
 }
 
+/* What a program maps, registers or opens, it unmaps, unregisters or closes. */
+static bool can_free(const struct allocation *a, bool host)
+{
+	if (host)
+		return a->kind == MEMORY_HOST;
+	return a->kind == MEMORY_DEVICE || a->kind == MEMORY_MANAGED || a->kind == MEMORY_POOL ||
+	       (a->kind == MEMORY_IMPORTED && a->pool);
+}
+
 /* Freeing waits for the context's work, as the real one does. Lets the mutex go. */
 static CUresult free_at(struct context *ctx, uint64_t address, bool host)
 {
 	struct allocation *a = memory_find_locked(address);
 
-	if (!a || a->base != address || (a->kind == MEMORY_HOST) != host || a->kind == MEMORY_REGISTERED)
+	if (!a || a->base != address || !can_free(a, host))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (a->graph && !graph_memory_release_locked(a->graph))
 		return CUDA_ERROR_INVALID_VALUE;
 	struct context *owner = a->ctx ? a->ctx : ctx;
 	context_sync_locked(owner);
-	return memory_free_locked(address);
+	CUresult r = memory_free_locked(address);
+	pool_settle_locked();
+	return r;
 }
 
 static CUresult free_call(uint64_t address, bool host, const char *name)
@@ -113,6 +129,8 @@ EXPORT CUresult cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 
 	if (r)
 		return r;
+	if (flags & ~REGISTER_FLAGS)
+		return leave(CUDA_ERROR_INVALID_VALUE);
 	r = memory_register_locked(ctx, p, size, flags);
 	log_setup("cuMemHostRegister", NULL, ctx, from);
 	return leave(r);
@@ -120,13 +138,16 @@ EXPORT CUresult cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 
 EXPORT CUresult cuMemHostUnregister(void *p)
 {
+	uint64_t from = clock_ns();
 	struct context *ctx;
 	CUresult r = enter_context(&ctx);
 
 	if (r)
 		return r;
 	context_sync_locked(ctx);
-	return leave(memory_unregister_locked(p));
+	r = memory_unregister_locked(p);
+	log_setup("cuMemHostUnregister", NULL, ctx, from);
+	return leave(r);
 }
 
 EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned int flags)
@@ -137,7 +158,7 @@ EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned
 	if (r)
 		return r;
 	struct allocation *a = memory_find_locked((uint64_t)(uintptr_t)p);
-	if (!out || flags || !a || a->kind == MEMORY_DEVICE)
+	if (!out || flags || !a || (a->kind != MEMORY_HOST && a->kind != MEMORY_REGISTERED && a->kind != MEMORY_MANAGED))
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*out = (CUdeviceptr)(uintptr_t)p; /* unified addressing */
 	return leave(CUDA_SUCCESS);
@@ -151,7 +172,7 @@ EXPORT CUresult cuMemHostGetFlags(unsigned int *flags, void *p)
 	if (r)
 		return r;
 	struct allocation *a = memory_find_locked((uint64_t)(uintptr_t)p);
-	if (!flags || !a || a->kind == MEMORY_DEVICE || a->kind == MEMORY_MANAGED)
+	if (!flags || !a || (a->kind != MEMORY_HOST && a->kind != MEMORY_REGISTERED))
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	*flags = a->flags;
 	return leave(CUDA_SUCCESS);

@@ -6,6 +6,8 @@
 
 #include "module.h"
 
+#define CODE_PAGE (2ull << 20)
+
 static CUresult refuse(CUresult r, char *why, size_t size, const char *format, const char *name)
 {
 	snprintf(why, size, format, name);
@@ -36,6 +38,17 @@ static CUresult check_entries(const struct ptx *p, char *why, size_t size)
 			return refuse(CUDA_ERROR_INVALID_PTX, why, size,
 				      "the entry '%s' has other parameters than its body", e->name);
 	}
+	return CUDA_SUCCESS;
+}
+
+/* Code takes whole large pages of the GPU. */
+static CUresult take_code(struct module *m, const void *image)
+{
+	uint64_t n = (strlen(image) + CODE_PAGE - 1) / CODE_PAGE * CODE_PAGE;
+
+	if (!machine_charge(&sim.mc, m->ctx->gpu, n))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	m->charged = n;
 	return CUDA_SUCCESS;
 }
 
@@ -71,6 +84,8 @@ static void module_free(struct module *m)
 		handle_remove_locked(f);
 		free(f);
 	}
+	if (m->charged)
+		machine_uncharge(&sim.mc, m->ctx->gpu, m->charged);
 	free(m->global_address);
 	ptx_free(&m->ptx);
 	free(m);
@@ -97,6 +112,8 @@ CUresult module_load_locked(struct context *ctx, const void *image, struct modul
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	m->ctx = ctx;
 	CUresult r = module_check(image, &m->ptx, why, size);
+	if (!r)
+		r = take_code(m, image);
 	if (!r)
 		r = make_globals(m);
 	if (r) {

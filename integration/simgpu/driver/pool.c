@@ -1,40 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Stream-ordered memory. A pool here holds nothing back: memory is taken at the
- * call and given back when the free is reached in its stream.
- */
+/* Pools of stream-ordered memory: making them, and which one a device uses. */
 #include <stdlib.h>
 
-#include "sim.h"
-
-struct pool {
-	struct handle h;
-	CUdevice device;
-	bool is_default;
-	cuuint64_t threshold;
-};
+#include "pool.h"
 
 static struct pool *defaults[SIM_MAX_GPUS], *current[SIM_MAX_GPUS];
 
-static struct pool *pool_new(CUdevice dev)
+CUresult pool_new_locked(const CUmemPoolProps *props, struct pool **out)
 {
 	struct pool *p = calloc(1, sizeof(*p));
 
 	if (!p)
-		return NULL;
-	p->device = dev;
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	p->device = props->location.id;
+	p->gpu = sim.device[p->device];
+	p->fd = -1;
+	p->id = ++sim.next_id;
+	p->props = *props;
+	p->access[p->device] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	p->follow_events = p->opportunistic = p->internal = 1;
+	p->next = pools;
+	pools = p;
 	handle_add_locked(p, KIND_POOL);
-	return p;
+	*out = p;
+	return CUDA_SUCCESS;
 }
 
 static struct pool *default_pool(CUdevice dev)
 {
-	if (!defaults[dev]) {
-		defaults[dev] = pool_new(dev);
-		if (defaults[dev])
-			defaults[dev]->is_default = true;
-	}
+	const CUmemPoolProps props = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev },
+	};
+
+	if (!defaults[dev] && pool_new_locked(&props, &defaults[dev]) == CUDA_SUCCESS)
+		defaults[dev]->is_default = true;
 	return defaults[dev];
+}
+
+struct pool *pool_current_locked(CUdevice dev)
+{
+	return current[dev] ? current[dev] : default_pool(dev);
 }
 
 static CUresult get_pool(CUmemoryPool *out, CUdevice dev, bool the_default)
@@ -48,7 +53,7 @@ static CUresult get_pool(CUmemoryPool *out, CUdevice dev, bool the_default)
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;
 	lock();
-	struct pool *p = !the_default && current[dev] ? current[dev] : default_pool(dev);
+	struct pool *p = the_default ? default_pool(dev) : pool_current_locked(dev);
 	*out = (CUmemoryPool)p;
 	return leave(p ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
@@ -63,7 +68,27 @@ EXPORT CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice dev)
 	return get_pool(out, dev, false);
 }
 
-static CUresult enter_pool(CUmemoryPool h, struct pool **p)
+/* By location: only devices have pools here. */
+static CUresult get_pool_at(CUmemoryPool *out, const CUmemLocation *at, CUmemAllocationType type, bool the_default)
+{
+	if (!out || !at)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type != CU_MEM_ALLOCATION_TYPE_PINNED || at->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return get_pool(out, at->id, the_default);
+}
+
+EXPORT CUresult cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *at, CUmemAllocationType type)
+{
+	return get_pool_at(out, at, type, true);
+}
+
+EXPORT CUresult cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *at, CUmemAllocationType type)
+{
+	return get_pool_at(out, at, type, false);
+}
+
+CUresult enter_pool(CUmemoryPool h, struct pool **p)
 {
 	CUresult r = enter();
 
@@ -81,30 +106,60 @@ EXPORT CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool h)
 
 	if (r)
 		return r;
-	if (!device_ok(dev) || p->device != dev)
+	if (!device_ok(dev))
+		return leave(CUDA_ERROR_INVALID_DEVICE);
+	if (p->device != dev || p->imported)
 		return leave(CUDA_ERROR_INVALID_VALUE);
 	current[dev] = p;
 	return leave(CUDA_SUCCESS);
 }
 
-EXPORT CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+EXPORT CUresult cuMemSetMemPool(CUmemLocation *at, CUmemAllocationType type, CUmemoryPool h)
 {
-	CUresult r = enter();
+	if (!at)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type != CU_MEM_ALLOCATION_TYPE_PINNED || at->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return cuDeviceSetMemPool(at->id, h);
+}
+
+static CUresult props_check(const CUmemPoolProps *p)
+{
+	CUresult r = location_check(&p->location);
 
 	if (r)
 		return r;
-	if (!out || !props || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-	    props->location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device_ok(props->location.id))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (props->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+	if (p->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED || p->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (p->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	return p->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
+{
+	uint64_t from = clock_ns();
+	CUresult r = enter();
+	struct pool *p;
+
+	if (r)
+		return r;
+	if (!out || !props)
+		return CUDA_ERROR_INVALID_VALUE;
+	r = props_check(props);
+	if (r)
+		return r;
 	lock();
-	*out = (CUmemoryPool)pool_new(props->location.id);
-	return leave(*out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
+	r = pool_new_locked(props, &p);
+	if (!r)
+		*out = (CUmemoryPool)p;
+	log_setup("cuMemPoolCreate", NULL, NULL, from);
+	return leave(r);
 }
 
 EXPORT CUresult cuMemPoolDestroy(CUmemoryPool h)
 {
+	uint64_t from = clock_ns();
 	struct pool *p;
 	CUresult r = enter_pool(h, &p);
 
@@ -115,130 +170,59 @@ EXPORT CUresult cuMemPoolDestroy(CUmemoryPool h)
 	if (current[p->device] == p)
 		current[p->device] = NULL;
 	handle_remove_locked(p);
-	free(p);
+	p->destroyed = true;
+	pool_end_locked(p);
+	log_setup("cuMemPoolDestroy", NULL, NULL, from);
 	return leave(CUDA_SUCCESS);
 }
 
 EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool h, size_t keep)
 {
-	struct pool *p;
-	CUresult r = enter_pool(h, &p);
-
-	(void)keep;
-	return r ? r : leave(CUDA_SUCCESS);
-}
-
-EXPORT CUresult cuMemPoolSetAttribute(CUmemoryPool h, CUmemPool_attribute a, void *value)
-{
+	uint64_t from = clock_ns();
 	struct pool *p;
 	CUresult r = enter_pool(h, &p);
 
 	if (r)
 		return r;
-	if (!value)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	if (a == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-		p->threshold = *(cuuint64_t *)value;
+	pool_trim_locked(p, keep);
+	log_setup("cuMemPoolTrimTo", NULL, NULL, from);
 	return leave(CUDA_SUCCESS);
 }
 
-EXPORT CUresult cuMemPoolGetAttribute(CUmemoryPool h, CUmemPool_attribute a, void *value)
+EXPORT CUresult cuMemPoolSetAccess(CUmemoryPool h, const CUmemAccessDesc *map, size_t count)
 {
 	struct pool *p;
 	CUresult r = enter_pool(h, &p);
 
 	if (r)
 		return r;
-	if (!value)
+	if (!map)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	switch (a) {
-	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-		*(int *)value = 1;
-		break;
-	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-		*(cuuint64_t *)value = p->threshold;
-		break;
-	default:
-		return leave(CUDA_ERROR_NOT_SUPPORTED);
+	for (size_t i = 0; i < count; i++) {
+		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
+			return leave(CUDA_ERROR_INVALID_VALUE);
+		if (!device_ok(map[i].location.id))
+			return leave(CUDA_ERROR_INVALID_DEVICE);
+		/* The device that the memory is on always has access. */
+		if (map[i].location.id == p->device && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			return leave(CUDA_ERROR_INVALID_VALUE);
 	}
+	for (size_t i = 0; i < count; i++)
+		p->access[map[i].location.id] = map[i].flags;
 	return leave(CUDA_SUCCESS);
 }
 
-static CUresult alloc_async(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream h, const char *name, bool per_thread)
+EXPORT CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h, CUmemLocation *at)
 {
-	struct context *ctx;
-	struct stream *s;
-	uint64_t address;
-	CUresult r = enter_context(&ctx);
+	struct pool *p;
+	CUresult r = enter_pool(h, &p);
 
 	if (r)
 		return r;
-	r = stream_get_locked(ctx, h, per_thread, &s);
-	if (r)
-		return leave(r);
-	if (!out || (pool && !handle_get_locked(pool, KIND_POOL)))
+	if (!flags || !at || at->type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	r = capture_forbid_locked(s); /* graphs with memory are not simulated */
-	if (!r)
-		r = memory_alloc_locked(s->ctx, size, MEMORY_DEVICE, 0, &address);
-	if (r)
-		return leave(r);
-	r = submit_locked(&(struct submit){ .name = name, .class = SIM_ORDER, .stream = s,
-					    .step = { .kind = STEP_NOTHING } }, NULL);
-	if (r)
-		memory_free_locked(address);
-	else
-		*out = address;
-	return leave(r);
-}
-
-EXPORT CUresult cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream h)
-{
-	return alloc_async(out, size, NULL, h, "cuMemAllocAsync", false);
-}
-
-EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t size, CUstream h)
-{
-	return alloc_async(out, size, NULL, h, "cuMemAllocAsync", true);
-}
-
-EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream h)
-{
-	return alloc_async(out, size, pool, h, "cuMemAllocFromPoolAsync", false);
-}
-
-EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t size, CUmemoryPool pool, CUstream h)
-{
-	return alloc_async(out, size, pool, h, "cuMemAllocFromPoolAsync", true);
-}
-
-static CUresult free_async(CUdeviceptr p, CUstream h, bool per_thread)
-{
-	struct context *ctx;
-	struct stream *s;
-	CUresult r = enter_context(&ctx);
-
-	if (r)
-		return r;
-	r = stream_get_locked(ctx, h, per_thread, &s);
-	if (r)
-		return leave(r);
-	const struct allocation *a = memory_find_locked(p);
-	if (!a || a->base != p || a->kind != MEMORY_DEVICE)
-		return leave(CUDA_ERROR_INVALID_VALUE);
-	return leave(submit_locked(&(struct submit){
-		.name = "cuMemFreeAsync", .class = SIM_ORDER, .stream = s,
-		.step = { .kind = STEP_FREE, .address = p } }, NULL));
-}
-
-EXPORT CUresult cuMemFreeAsync(CUdeviceptr p, CUstream h)
-{
-	return free_async(p, h, false);
-}
-
-EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream h)
-{
-	return free_async(p, h, true);
+	if (!device_ok(at->id))
+		return leave(CUDA_ERROR_INVALID_DEVICE);
+	*flags = p->access[at->id];
+	return leave(CUDA_SUCCESS);
 }

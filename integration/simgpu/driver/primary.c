@@ -24,6 +24,31 @@ static void drop(struct gpu *g)
 		context_destroy_locked(ctx);
 }
 
+CUresult primary_retain_locked(CUdevice dev, struct context **out)
+{
+	struct gpu *g = &sim.gpu[sim.device[dev]];
+	CUresult r;
+
+	if (!g->primary) {
+		r = context_create_locked(&g->primary, dev, g->primary_flags);
+		if (r)
+			return r;
+		g->primary->primary = true;
+	}
+	g->primary_retains++;
+	*out = g->primary;
+	return CUDA_SUCCESS;
+}
+
+void primary_release_locked(struct context *ctx)
+{
+	struct gpu *g = &sim.gpu[ctx->gpu];
+
+	/* After a reset there is another one, or none. */
+	if (g->primary == ctx && g->primary_retains && --g->primary_retains == 0)
+		drop(g);
+}
+
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
 	uint64_t from = clock_ns();
@@ -34,15 +59,12 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 		return r;
 	if (!pctx)
 		return leave(CUDA_ERROR_INVALID_VALUE);
-	if (!g->primary) {
-		r = context_create_locked(&g->primary, dev, g->primary_flags);
-		if (r)
-			return leave(r);
-		g->primary->primary = true;
-	}
-	g->primary_retains++;
-	*pctx = (CUcontext)g->primary;
-	log_setup("cuDevicePrimaryCtxRetain", NULL, g->primary, from);
+	struct context *ctx;
+	r = primary_retain_locked(dev, &ctx);
+	if (r)
+		return leave(r);
+	*pctx = (CUcontext)ctx;
+	log_setup("cuDevicePrimaryCtxRetain", NULL, ctx, from);
 	return leave(CUDA_SUCCESS);
 }
 

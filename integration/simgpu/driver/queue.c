@@ -2,7 +2,8 @@
 /* Submitting, and completing in order. */
 #include <stdlib.h>
 
-#include "sim.h"
+#include "graph.h"
+#include "shared_event.h"
 
 bool needs_gpu(const struct step *st)
 {
@@ -15,8 +16,10 @@ void step_release_locked(struct step *st)
 		free(st->launch.layout);
 	else if (st->kind == STEP_COPY)
 		free(st->copy.staged);
-	else if (st->kind == STEP_RECORD)
+	else if (st->kind == STEP_RECORD || st->kind == STEP_WAIT_EVENT || st->kind == STEP_WAIT_SHARED)
 		event_put_locked(st->event);
+	else if (st->kind == STEP_GRAPH_ALLOC || st->kind == STEP_GRAPH_FREE)
+		graph_memory_put_locked(st->memory);
 	st->kind = STEP_NOTHING;
 }
 
@@ -68,8 +71,8 @@ static void op_free(struct op *op)
 	for (uint32_t i = 0; i < op->n_after; i++)
 		stream_put_locked(op->after[i].stream);
 	free(op->after);
-	if (op->exec)
-		exec_put_locked(op->exec);
+	if (op->program)
+		program_put_locked(op->program);
 	step_release_locked(&op->one);
 	free(op);
 }
@@ -80,9 +83,13 @@ static void op_complete(struct op *op)
 	uint32_t gpu = s->ctx->gpu;
 
 	/* First the log, then whoever waits: it must not be seen done before it has ended. */
-	record_end(&sim.mc, op->record, clock_ns());
-	if (op->class == SIM_WORK && --sim.gpu[gpu].in_flight == 0)
-		machine_working(&sim.mc, gpu, false);
+	if (op->last) {
+		record_end(&sim.mc, op->record, clock_ns());
+		if (op->class == SIM_WORK && --sim.gpu[gpu].in_flight == 0)
+			machine_working(&sim.mc, gpu, false);
+		if (op->program)
+			graph_memory_end_locked(op->program);
+	}
 	s->completed = op->seq;
 	s->first = op->next;
 	deactivate(s);
@@ -162,8 +169,18 @@ static bool order_step(struct op *op)
 	case STEP_FREE:
 		memory_free_locked(st->address);
 		break;
+	case STEP_GRAPH_ALLOC:
+		graph_memory_place_locked(st->memory);
+		break;
+	case STEP_GRAPH_FREE:
+		graph_memory_drop_locked(st->memory);
+		break;
 	case STEP_WRITE:
 		write_value(st);
+		break;
+	case STEP_WAIT_SHARED:
+		if (!op->stream->ctx->error && !shared_event_is_done(st->event->shared, st->number))
+			return false;
 		break;
 	case STEP_WAIT_VALUE:
 		if (!op->stream->ctx->error && !value_there(st))
@@ -236,7 +253,7 @@ static bool set_order(struct op *op, const struct submit *s)
 
 	if (own->legacy || s->behind_all) {
 		for (struct stream *o = own->ctx->streams; o && ok; o = o->next)
-			if (s->behind_all || !(o->flags & CU_STREAM_NON_BLOCKING))
+			if (s->behind_all ? !s->green || o->green == s->green : !(o->flags & CU_STREAM_NON_BLOCKING))
 				ok = add_after(op, o, o->submitted);
 	} else if (!(own->flags & CU_STREAM_NON_BLOCKING)) {
 		ok = add_after(op, own->ctx->legacy, own->ctx->legacy->submitted);
@@ -248,6 +265,56 @@ static bool set_order(struct op *op, const struct submit *s)
 	return ok;
 }
 
+/* Moves a point, with its reference, to a new place. */
+static void set_point(struct point *p, struct stream *s, uint64_t seq)
+{
+	struct stream *old = p->stream;
+
+	*p = (struct point){ stream_ref(s), seq };
+	if (old)
+		stream_put_locked(old);
+}
+
+static void event_recorded(struct event *e, struct stream *s, uint64_t seq)
+{
+	set_point(&e->at, s, seq);
+	e->recorded = true;
+	e->capture_id = 0;
+}
+
+/*
+ * The steps of a program from one on, up to where others may wait for it (a
+ * record) or it for others (a wait): each of these is an operation of its own.
+ */
+static void take_part(struct op *op, struct program *p, uint32_t from)
+{
+	uint32_t end = from + 1;
+
+	while (end < p->n && p->steps[end].kind != STEP_WAIT_EVENT && p->steps[end - 1].kind != STEP_RECORD)
+		end++;
+	p->refs++;
+	op->program = p;
+	op->steps = &p->steps[from];
+	op->n_steps = end - from;
+	op->first = from == 0;
+	op->last = end == p->n;
+}
+
+/* What a part of a launch waits for, and who may wait for it. */
+static void join_events(struct op *op)
+{
+	struct step *first = &op->steps[0], *last = &op->steps[op->n_steps - 1];
+
+	if (first->kind == STEP_WAIT_EVENT && first->event->at.stream &&
+	    !add_after(op, first->event->at.stream, first->event->at.seq))
+		abort();
+	if (last->kind == STEP_RECORD) {
+		event_recorded(last->event, op->stream, op->stream->submitted + 1);
+		if (last->event->shared)
+			op->number = shared_event_record(last->event->shared);
+	}
+}
+
 static struct op *op_new(const struct submit *s)
 {
 	struct op *op = calloc(1, sizeof(*op));
@@ -256,11 +323,10 @@ static struct op *op_new(const struct submit *s)
 		return NULL;
 	op->stream = s->stream;
 	op->class = s->class;
+	op->first = true;
+	op->last = true;
 	if (s->exec) {
-		op->exec = s->exec;
-		s->exec->refs++;
-		op->steps = s->exec->steps;
-		op->n_steps = s->exec->n_steps;
+		take_part(op, s->exec->program, 0);
 	} else {
 		op->one = s->step;
 		op->steps = &op->one;
@@ -288,14 +354,27 @@ static void append(struct op *op)
 		activate(s);
 }
 
-/* Moves a point, with its reference, to a new place. */
-static void set_point(struct point *p, struct stream *s, uint64_t seq)
+/* The other parts of a launch. Returns the place of the last. */
+static uint64_t append_parts(struct op *op)
 {
-	struct stream *old = p->stream;
+	uint32_t from = op->n_steps;
 
-	*p = (struct point){ stream_ref(s), seq };
-	if (old)
-		stream_put_locked(old);
+	while (!op->last) {
+		struct op *next = calloc(1, sizeof(*next));
+
+		if (!next)
+			abort();
+		next->stream = op->stream;
+		next->class = op->class;
+		next->record = op->record;
+		next->logged_start = true;
+		take_part(next, op->program, from);
+		join_events(next);
+		append(next);
+		from += next->n_steps;
+		op = next;
+	}
+	return op->seq;
 }
 
 CUresult submit_refuse_locked(const struct submit *s, CUresult r)
@@ -322,11 +401,16 @@ static CUresult submit_to(const struct submit *s, uint64_t *seq)
 	if (st->capture)
 		return capture_add_locked(s);
 
+	slow_locked(s->name, ctx->gpu);
 	while (st->submitted - st->completed >= QUEUE_LIMIT)
 		pthread_cond_wait(&sim.done, &sim.lock);
 	if (ctx->destroyed || ctx->error)
 		return submit_refuse_locked(s, ctx->destroyed ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->error);
+	if (s->exec && (r = graph_memory_begin_locked(s->exec)))
+		return r;
 	struct op *op = op_new(s);
+	if (!op && s->exec)
+		graph_memory_end_locked(s->exec->program);
 	if (!op)
 		return submit_refuse_locked(s, CUDA_ERROR_OUT_OF_MEMORY);
 	if (s->class == SIM_WORK) {
@@ -338,18 +422,12 @@ static CUresult submit_to(const struct submit *s, uint64_t *seq)
 	op->record = record_submit(&sim.mc, &(struct submission){
 		.gpu = ctx->gpu, .class = s->class, .context = ctx->id, .stream = st->legacy ? 0 : st->id,
 		.name = s->name, .detail = s->detail }, clock_ns());
-	append(op);
-	*seq = op->seq;
 	/* Before anything runs: the operation may be over when submit returns. */
-	if (s->step.kind == STEP_RECORD) {
-		struct event *e = s->step.event;
-
-		set_point(&e->at, st, op->seq);
-		e->recorded = true;
-		e->capture_id = 0;
-	}
+	join_events(op);
+	append(op);
+	*seq = s->exec ? append_parts(op) : op->seq;
 	if (s->exec)
-		set_point(&s->exec->last, st, op->seq);
+		set_point(&s->exec->last, st, *seq);
 	if (needs_gpu(&op->steps[0]))
 		pthread_cond_signal(&g->kick);
 	else

@@ -30,11 +30,16 @@ struct context;
 struct event;
 struct graph;
 struct exec;
+struct shared_event;
+struct program;
+struct graph_memory;
+struct green;
 
 /* Every handle begins with its kind; handles.c knows which are alive. */
 enum kind {
 	KIND_CONTEXT = 1, KIND_STREAM, KIND_EVENT, KIND_MODULE, KIND_FUNCTION, KIND_GRAPH, KIND_NODE,
-	KIND_EXEC, KIND_POOL, KIND_LIBRARY, KIND_KERNEL, KIND_LINK,
+	KIND_EXEC, KIND_POOL, KIND_LIBRARY, KIND_KERNEL, KIND_LINK, KIND_PHYSICAL,
+	KIND_ARRAY, KIND_MIPMAP, KIND_TEXTURE, KIND_SURFACE, KIND_USER_OBJECT, KIND_GREEN, KIND_RESOURCES,
 };
 
 struct handle {
@@ -42,11 +47,17 @@ struct handle {
 };
 
 /* What one step of an operation does. */
-enum step_kind { STEP_NOTHING, STEP_KERNEL, STEP_COPY, STEP_SET, STEP_HOST, STEP_RECORD, STEP_FREE, STEP_WRITE, STEP_WAIT_VALUE };
+enum step_kind {
+	STEP_NOTHING, STEP_KERNEL, STEP_COPY, STEP_SET, STEP_HOST, STEP_RECORD, STEP_FREE, STEP_WRITE, STEP_WAIT_VALUE,
+	STEP_WAIT_SHARED, /* for an event that other processes record too */
+	/* in graphs only */
+	STEP_WAIT_EVENT, STEP_GRAPH_ALLOC, STEP_GRAPH_FREE,
+};
 
 struct copy {
 	uint64_t dst, src; /* addresses as seen by work: device, pinned or plain host memory */
 	size_t dst_pitch, src_pitch, width, height;
+	size_t dst_slice, src_slice, depth; /* bytes from one plane to the next; planes, 0 means 1 */
 	void *staged; /* src was pageable: our own copy of it, freed with the step */
 };
 
@@ -61,7 +72,8 @@ struct launch {
 	struct param *layout;  /* owned by the step; params lie behind it in one block */
 	unsigned char *params;
 	uint32_t n_params, bytes;
-	uint32_t grid[3], block[3];
+	uint32_t grid[3], block[3], shared;
+	struct function *function; /* only to be told: it may be gone */
 };
 
 struct host {
@@ -79,10 +91,12 @@ struct step {
 		struct set set;
 		struct launch launch;
 		struct host host;
-		struct { /* STEP_RECORD */
+		struct { /* STEP_RECORD, STEP_WAIT_EVENT, STEP_WAIT_SHARED; holds a reference */
 			struct event *event;
 			bool external; /* a node of its own when captured */
+			uint32_t number; /* STEP_WAIT_SHARED: of the record */
 		};
+		struct graph_memory *memory; /* STEP_GRAPH_ALLOC, STEP_GRAPH_FREE; holds a reference */
 		uint64_t address;    /* STEP_FREE */
 		struct {
 			uint64_t address, value;
@@ -105,15 +119,17 @@ struct op {
 	uint64_t record;
 	enum sim_class class;
 	struct step one;
-	struct step *steps; /* &one, or those of exec */
+	struct step *steps; /* &one, or some of program */
 	uint32_t n_steps, at;
-	struct exec *exec;    /* holds a reference */
+	struct program *program; /* of a graph launch, in one or more operations; holds a reference */
+	bool first, last;        /* of the operations of one submission */
 	struct point *after;  /* must be done before this one starts */
 	uint32_t n_after;
 	uint64_t progress_ns; /* of the present step */
 	bool begun;           /* the present step's effect is there */
 	bool running;
 	bool logged_start;
+	uint32_t number; /* of the record with which it ends, of an event that is shared */
 };
 
 struct stream {
@@ -124,6 +140,8 @@ struct stream {
 	int priority;
 	uint64_t id;
 	bool legacy, per_thread, destroyed;
+	bool detached;       /* its green context is gone */
+	struct green *green; /* that it was made in, while that is there; or NULL */
 	uint64_t thread; /* whose per-thread default stream it is */
 	uint64_t submitted, completed;
 	struct op *first, *last;
@@ -141,6 +159,7 @@ struct event {
 	uint32_t flags;
 	bool destroyed, recorded;
 	struct point at; /* the last record */
+	struct shared_event *shared; /* an interprocess one; or NULL */
 	uint64_t done_ns;
 	uint64_t capture_id; /* last recorded inside this capture, which may be over; 0: in none */
 	struct node **tail;
@@ -201,6 +220,8 @@ struct thread_state {
 	uint32_t depth;
 	CUstreamCaptureMode capture_mode;
 	bool in_host_function;
+	bool engine; /* of the GPU of that index in the machine */
+	uint32_t gpu;
 	uint64_t id; /* of this thread; 0: none yet */
 };
 
@@ -218,8 +239,10 @@ static inline CUresult leave(CUresult r)
 	unlock();
 	return r;
 }
+/* A call that was made slow takes its time here. Lets the mutex go meanwhile. */
+void slow_locked(const char *name, uint32_t gpu);
 void debug(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Logs a call of class setup that began at from_ns and is over now. */
+/* Logs a call of class setup that began at from_ns and is over now. May let the mutex go. */
 void log_setup(const char *name, const char *detail, const struct context *ctx, uint64_t from_ns);
 
 /* handles.c */
@@ -238,6 +261,10 @@ void context_destroy_locked(struct context *ctx);
 CUresult context_sync_locked(struct context *ctx);
 void context_fail_locked(struct context *ctx, CUresult error);
 void context_look_locked(struct context *ctx);
+
+/* primary.c */
+CUresult primary_retain_locked(CUdevice dev, struct context **out);
+void primary_release_locked(struct context *ctx); /* may let the mutex go */
 
 /* stream.c */
 struct stream *stream_new_locked(struct context *ctx, unsigned flags, int priority);
@@ -260,8 +287,10 @@ struct submit {
 	enum sim_class class;
 	struct stream *stream;
 	const struct event *event; /* STEP_NOTHING that waits for it, or NULL */
+	bool external;             /* the wait is a node of its own when captured */
 	struct exec *exec;         /* a graph launch, or NULL */
-	bool behind_all;           /* after everything in the context */
+	bool behind_all;           /* after everything in the context, or in green */
+	const struct green *green; /* or NULL */
 	struct step step;          /* its memory goes over to the operation, also on failure */
 };
 /*
@@ -280,30 +309,57 @@ bool op_ready_locked(const struct op *op);
 bool needs_gpu(const struct step *st);
 
 /* engine.c, host.c */
+/* A thread that takes no signals. */
+CUresult thread_start(pthread_t *t, void *(*run)(void *), void *arg);
 CUresult engine_start_locked(uint32_t gpu);
+/* The host function thread only. */
+CUresult host_start_locked(void);
 void host_run_locked(struct op *op);
+/* Calls a function of the program's there, in no stream. */
+void host_call_locked(CUhostFn fn, void *data);
 void *host_thread(void *arg);
 
 /* step.c: the effect of a step, without the mutex */
 CUresult step_run(struct context *ctx, struct step *st);
 bool step_over(const struct step *st); /* an ENDLESS one */
 
+/* context_event.c: what is submitted from now on to streams of the context, or of green, waits */
+CUresult context_wait_locked(struct context *ctx, const struct green *green, const struct event *e, const char *name);
+CUresult context_record_locked(struct context *ctx, const struct green *green, struct event *e, const char *name);
+
 /* event.c */
+/* Takes shared over, on success; NULL: no memory. */
+struct event *event_new_locked(struct context *ctx, unsigned flags, struct shared_event *shared);
 void event_put_locked(struct event *e);
 void event_record_done_locked(struct event *e, struct op *op);
 
 /* memory.c */
-enum memory_kind { MEMORY_DEVICE, MEMORY_HOST, MEMORY_REGISTERED, MEMORY_MANAGED };
+enum memory_kind {
+	MEMORY_DEVICE, MEMORY_HOST, MEMORY_REGISTERED, MEMORY_MANAGED,
+	MEMORY_POOL,     /* part of a pool's */
+	MEMORY_MAPPED,   /* physical memory that the program mapped itself */
+	MEMORY_IMPORTED, /* of another process */
+};
+#define MEMORY_LOW 0x80000000u /* flag of MEMORY_DEVICE: the address fits into 32 bits */
 struct allocation {
 	uint64_t base; /* as the program sees it */
 	size_t size;
 	enum memory_kind kind;
-	struct context *ctx; /* no reference: a context frees its memory when it goes */
+	struct context *ctx; /* or NULL; no reference: a context frees its memory when it goes */
 	uint32_t gpu;
 	CUdevice device;
 	unsigned flags;
 	uint64_t id;
+	bool sync_memops;
+	struct graph_memory *graph; /* a graph's, which has the address and the charge; or NULL */
+	struct pool *pool; /* POOL; IMPORTED by way of a pool */
+	struct physical *physical; /* MAPPED */
+	unsigned char access[SIM_MAX_GPUS], host_access; /* MAPPED: CUmemAccess_flags by ordinal, and of the program */
+	unsigned opens; /* IMPORTED: how often it is open */
+	uint64_t source; /* IMPORTED: id of what it is there << 32 | the process */
 };
+/* Adds what has an address and is charged already. */
+bool memory_place_locked(const struct allocation *a);
 CUresult memory_alloc_locked(struct context *ctx, size_t size, enum memory_kind kind, unsigned flags, uint64_t *address);
 CUresult memory_free_locked(uint64_t address);
 struct allocation *memory_find_locked(uint64_t address);
@@ -311,10 +367,16 @@ void memory_free_context_locked(struct context *ctx);
 /* Where n bytes at the address really are, or NULL if work may not touch them. */
 void *memory_at(uint64_t address, size_t n, bool host_too);
 void *memory_at_locked(uint64_t address, size_t n);
+/* The same for who writes there. */
+void *memory_to(uint64_t address, size_t n, bool host_too);
+void *memory_to_locked(uint64_t address, size_t n);
 bool memory_is_device(uint64_t address);
 bool memory_is_pageable_locked(uint64_t address);
 CUresult memory_register_locked(struct context *ctx, void *p, size_t size, unsigned flags);
 CUresult memory_unregister_locked(void *p);
+
+/* pool_memory.c: a point at which the host has waited: pools give memory back */
+void pool_settle_locked(void);
 
 /* arena.c: device addresses and what is behind them */
 struct arena;
@@ -370,6 +432,7 @@ struct module {
 	struct ptx ptx;
 	struct function *functions;
 	uint64_t *global_address; /* one each of ptx.globals */
+	uint64_t charged;
 	struct module *next;      /* of the context */
 };
 CUresult module_load_locked(struct context *ctx, const void *image, struct module **out, char *why, size_t why_size);
@@ -381,23 +444,6 @@ void module_free_context_locked(struct context *ctx);
 CUresult launch_step_locked(struct context *ctx, const CUDA_KERNEL_NODE_PARAMS *p, struct step *out, const char **name);
 
 /* capture.c */
-struct node {
-	struct handle h;
-	struct graph *graph;
-	CUgraphNodeType type;
-	struct step step;
-	struct node **after;
-	uint32_t n_after;
-	struct node *next;
-	uint32_t index;
-	bool seen; /* while a graph is walked */
-};
-struct graph {
-	struct handle h;
-	struct node *first, *last;
-	uint32_t n;
-	uint64_t id;
-};
 struct capture {
 	struct capture *next;
 	struct context *ctx;
@@ -408,17 +454,6 @@ struct capture {
 	uint64_t id;
 	bool invalid;
 	bool borrowed; /* cuStreamBeginCaptureToGraph: the graph is the caller's */
-};
-struct exec {
-	struct handle h;
-	uint32_t refs;
-	struct step *steps;
-	uint32_t n_steps;
-	bool work; /* some step needs the GPU */
-	bool destroyed;
-	struct point last; /* launches of one exec do not overlap */
-	struct context *ctx;
-	unsigned long long flags;
 };
 /* A call that may not be made now: 0, or the error, having spoilt captures. */
 CUresult capture_unsafe_locked(void);
@@ -431,13 +466,8 @@ CUresult capture_join_locked(struct stream *s, const struct event *e);
 bool capture_event_locked(const struct event *e); /* recorded in a capture that still runs */
 void capture_drop_stream_locked(struct stream *s);
 
-/* graph.c */
-struct graph *graph_new_locked(void);
+/* graph.c; the rest of graphs is in graph.h */
 void graph_free_locked(struct graph *g);
-/* Takes the step over, also on failure. */
-struct node *graph_add_locked(struct graph *g, CUgraphNodeType type, const struct step *step, struct node *const *after, uint32_t n);
-bool step_copy(struct step *to, const struct step *from);
-void exec_put_locked(struct exec *x);
 
 /* copy.c */
 uint64_t copy_ns(bool device_to_device, size_t bytes);

@@ -18,12 +18,14 @@ static CUresult run_copy(struct step *st)
 {
 	struct copy *c = &st->copy;
 	bool device = !c->staged && memory_is_device(c->dst) && memory_is_device(c->src);
+	size_t rows = c->height * (c->depth ? c->depth : 1);
 
-	st->duration_ns = copy_ns(device, c->width * c->height);
-	for (size_t y = 0; y < c->height; y++) {
-		void *to = memory_at(c->dst + y * c->dst_pitch, c->width, true);
-		const void *from = c->staged ? (char *)c->staged + y * c->src_pitch :
-			memory_at(c->src + y * c->src_pitch, c->width, true);
+	st->duration_ns = copy_ns(device, c->width * rows);
+	for (size_t i = 0; i < rows; i++) {
+		size_t y = i % c->height, z = i / c->height;
+		void *to = memory_to(c->dst + z * c->dst_slice + y * c->dst_pitch, c->width, true);
+		const void *from = c->staged ? (char *)c->staged + i * c->width :
+			memory_at(c->src + z * c->src_slice + y * c->src_pitch, c->width, true);
 
 		if (!to || !from)
 			return CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -51,7 +53,7 @@ static CUresult run_set(struct step *st)
 
 	st->duration_ns = FIXED_NS + (uint64_t)row * s->height * 1000 / MEMORY_BYTES_PER_US;
 	for (size_t y = 0; y < s->height; y++) {
-		void *at = memory_at(s->dst + y * s->pitch, row, false);
+		void *at = memory_to(s->dst + y * s->pitch, row, false);
 
 		if (!at)
 			return CUDA_ERROR_ILLEGAL_ADDRESS;

@@ -64,6 +64,8 @@ CUresult stream_get_locked(struct context *ctx, CUstream h, bool per_thread, str
 		*out = handle_get_locked(h, KIND_STREAM);
 		if (!*out)
 			return CUDA_ERROR_INVALID_HANDLE;
+		if ((*out)->detached)
+			return CUDA_ERROR_STREAM_DETACHED;
 		return CUDA_SUCCESS;
 	}
 	return *out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -124,11 +126,13 @@ CUresult stream_sync_locked(struct stream *s)
 		wait_streams(ctx, false);
 	else
 		wait_point_locked(s, s->submitted);
+	pool_settle_locked();
 	return ctx->error;
 }
 
 CUresult context_sync_locked(struct context *ctx)
 {
 	wait_streams(ctx, true);
+	pool_settle_locked();
 	return ctx->error;
 }

@@ -68,6 +68,16 @@ static CUresult batch(CUstream h, unsigned n, const CUstreamBatchMemOpParams *p,
 	return r;
 }
 
+EXPORT CUresult cuStreamBatchMemOp(CUstream h, unsigned int n, CUstreamBatchMemOpParams *p, unsigned int flags)
+{
+	return batch(h, n, p, flags, false);
+}
+
+EXPORT CUresult cuStreamBatchMemOp_ptsz(CUstream h, unsigned int n, CUstreamBatchMemOpParams *p, unsigned int flags)
+{
+	return batch(h, n, p, flags, true);
+}
+
 EXPORT CUresult cuStreamBatchMemOp_v2(CUstream h, unsigned int n, CUstreamBatchMemOpParams *p, unsigned int flags)
 {
 	return batch(h, n, p, flags, false);

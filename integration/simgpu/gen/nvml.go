@@ -31,10 +31,31 @@ var nvmlFunctions = strings.Fields(`
 	nvmlDeviceGetEccMode nvmlDeviceGetTotalEccErrors nvmlDeviceGetRemappedRows nvmlDeviceGetRetiredPagesPendingStatus
 	nvmlDeviceGetCurrentClocksEventReasons nvmlDeviceGetFieldValues
 	nvmlEventSetCreate nvmlEventSetFree nvmlEventSetWait nvmlEventSetWait_v2
-	nvmlDeviceRegisterEvents nvmlDeviceGetSupportedEventTypes`)
+	nvmlDeviceRegisterEvents nvmlDeviceGetSupportedEventTypes
+	nvmlDeviceGetTemperature nvmlDeviceGetTemperatureV nvmlDeviceGetTemperatureThreshold
+	nvmlDeviceGetClock nvmlDeviceGetClockInfo nvmlDeviceGetMaxClockInfo nvmlDeviceGetApplicationsClock
+	nvmlDeviceGetDefaultApplicationsClock nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetSupportedGraphicsClocks
+	nvmlDeviceGetPerformanceState nvmlDeviceGetPowerState nvmlDeviceGetPowerUsage nvmlDeviceGetPowerManagementMode
+	nvmlDeviceGetPowerManagementLimit nvmlDeviceGetPowerManagementDefaultLimit nvmlDeviceGetPowerManagementLimitConstraints
+	nvmlDeviceGetEnforcedPowerLimit nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetNumFans
+	nvmlDeviceGetPcieThroughput nvmlDeviceGetPcieReplayCounter nvmlDeviceGetCurrPcieLinkGeneration
+	nvmlDeviceGetCurrPcieLinkWidth nvmlDeviceGetMaxPcieLinkGeneration nvmlDeviceGetMaxPcieLinkWidth
+	nvmlDeviceGetGpuMaxPcieLinkGeneration nvmlDeviceGetPcieLinkMaxSpeed nvmlDeviceGetPcieSpeed
+	nvmlDeviceGetEncoderUtilization nvmlDeviceGetDecoderUtilization nvmlDeviceGetJpgUtilization nvmlDeviceGetOfaUtilization
+	nvmlDeviceGetSupportedClocksEventReasons nvmlDeviceGetSupportedClocksThrottleReasons
+	nvmlDeviceGetVbiosVersion nvmlDeviceGetBoardPartNumber nvmlDeviceGetBoardId nvmlDeviceGetMultiGpuBoard
+	nvmlDeviceGetInforomImageVersion nvmlDeviceGetInforomVersion nvmlDeviceGetBusType nvmlDeviceGetMemoryBusWidth
+	nvmlDeviceGetNumGpuCores nvmlDeviceGetDisplayActive nvmlDeviceGetDisplayMode nvmlDeviceGetBAR1MemoryInfo
+	nvmlDeviceGetAccountingMode nvmlDeviceGetAccountingBufferSize nvmlDeviceGetAccountingPids nvmlDeviceGetDefaultEccMode
+	nvmlDeviceGetHandleBySerial nvmlDeviceGetMigDeviceHandleByIndex nvmlDeviceGetMemoryErrorCounter
+	nvmlDeviceGetDetailedEccErrors nvmlDeviceGetRetiredPages nvmlDeviceGetRetiredPages_v2 nvmlDeviceGetRowRemapperHistogram
+	nvmlDeviceGetProcessUtilization nvmlDeviceGetPciInfoExt
+	nvmlDeviceGetTopologyCommonAncestor nvmlDeviceGetTopologyNearestGpus nvmlDeviceGetP2PStatus
+	nvmlDeviceGetCpuAffinity nvmlDeviceGetCpuAffinityWithinScope nvmlDeviceGetMemoryAffinity nvmlDeviceOnSameBoard
+	nvmlSystemGetTopologyGpuSet nvmlSystemGetHicVersion nvmlSystemGetDriverBranch nvmlUnitGetCount`)
 
 // nvmlDefines are the constants that are preprocessor symbols in nvml.h.
-var nvmlDefines = regexp.MustCompile(`(?m)^\s*#define\s+(NVML_DEVICE_ARCH_AMPERE|nvmlEventTypeXidCriticalError|nvmlEventTypeAll|nvmlEventTypeNone|nvmlEventTypeSingleBitEccError|nvmlEventTypeDoubleBitEccError|NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)\s+([0-9a-fx]+L*)`)
+var nvmlDefines = regexp.MustCompile(`(?m)^\s*#define\s+(NVML_DEVICE_ARCH_AMPERE|NVML_BUS_TYPE_PCIE|nvmlEventTypeXidCriticalError|nvmlEventTypeAll|nvmlEventTypeNone|nvmlEventTypeSingleBitEccError|nvmlEventTypeDoubleBitEccError|NVML_FI_DEV_(?:GET_GPU_RECOVERY_ACTION|ECC_CURRENT|ECC_PENDING|TOTAL_ENERGY_CONSUMPTION|NVLINK_LINK_COUNT|PCIE_REPLAY_COUNTER|POWER_INSTANT|POWER_CURRENT_LIMIT|ENERGY))\s+([0-9a-fx]+L*)`)
 
 var identifier = regexp.MustCompile(`\bnvml\w+`)
 
@@ -46,7 +67,7 @@ func genNVML(header, names, out string) error {
 		return err
 	}
 	// The preprocessor drops comments and resolves array sizes.
-	cmd := exec.Command("cc", "-E", "-P", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-x", "c", header)
+	cmd := exec.Command("cc", "-E", "-P", "-DNVML_NO_UNVERSIONED_FUNC_DEFS", "-D__attribute__(x)=", "-x", "c", header)
 	cmd.Stderr = os.Stderr
 	src, err := cmd.Output()
 	if err != nil {

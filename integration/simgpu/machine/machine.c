@@ -62,13 +62,20 @@ int machine_open(struct machine *mc, const char *dir)
 
 	memset(mc, 0, sizeof(*mc));
 	mc->row = -1;
+	mc->fd = -1;
+	mc->dir = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (mc->dir < 0)
+		return -errno;
 	/*
 	 * Opened apart from the mapping: a mapping keeps the description that it was
 	 * made from, and a forked child would inherit our lock with it.
 	 */
 	mc->fd = open_file(dir, "machine");
-	if (mc->fd < 0)
-		return mc->fd;
+	if (mc->fd < 0) {
+		err = mc->fd;
+		machine_close(mc);
+		return err;
+	}
 	err = map_file(dir, "machine", sizeof(*mc->m), &map, &size);
 	if (!err) {
 		mc->m = map;
@@ -97,9 +104,12 @@ void machine_close(struct machine *mc)
 		munmap(mc->m, sizeof(*mc->m));
 	if (mc->fd >= 0)
 		close(mc->fd);
+	if (mc->dir >= 0)
+		close(mc->dir);
 	mc->log = NULL;
 	mc->m = NULL;
 	mc->fd = -1;
+	mc->dir = -1;
 	mc->row = -1;
 }
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The simulated machine: a directory with two files that every process maps.
+ * The simulated machine: a directory with two files that every process maps, and
+ * a third one that tells pids.
  *
  *   machine   the GPUs and a table of the processes that use them
  *   log       what was submitted and when it ran (LOG.md)
+ *   pids      empty: each process locks the byte of its row (pid.c)
+ *   ipc-N     socket of process N, if it shares memory or events (../driver/ipc.c)
  *
  * No lock lives in shared memory. Fields that several processes write are
  * atomics; everything else is written by the one process that owns it. A
@@ -20,7 +23,7 @@
 #include <stdint.h>
 
 #define SIM_MACHINE_MAGIC 0x5547504d4953ull /* "SIMPGU" */
-#define SIM_MACHINE_VERSION 2
+#define SIM_MACHINE_VERSION 3
 #define SIM_MAX_GPUS 16
 #define SIM_MAX_PROCS 1024
 #define SIM_PROC_WORDS (SIM_MAX_PROCS / 64)
@@ -52,10 +55,12 @@ struct sim_condition {
 	_Atomic uint32_t remap_pending, remap_failed, retirement_pending;
 	_Atomic uint32_t no_events; /* like a driver that can not tell events */
 	_Atomic uint32_t hang;      /* NVML calls on it do not return */
-	_Atomic uint32_t reserved;
+	_Atomic uint32_t oom_at;    /* so many allocations from now one fails, once; 0: none */
 	_Atomic uint64_t uncorrected; /* ECC errors */
 	_Atomic uint64_t clocks;      /* reasons, bits of NVML's */
 	_Atomic uint64_t foreign;     /* bytes of memory that others have */
+	_Atomic uint64_t slow_ns;     /* each call of the name below takes that much longer; written last */
+	char slow[56];
 };
 
 struct sim_gpu {
@@ -149,6 +154,7 @@ struct machine {
 	struct sim_log *log;
 	size_t log_size; /* bytes mapped */
 	int fd; /* of the machine file: its open description owns the OFD locks */
+	int dir; /* the directory, as a path */
 	int row; /* own row, or -1 */
 	uint32_t id;
 	uint32_t pid;
@@ -174,6 +180,11 @@ void machine_bury_all(struct machine *mc);
 /* Buries dead processes that seem to have work in flight on the GPU. */
 void machine_bury_workers(struct machine *mc, uint32_t gpu);
 void machine_working(struct machine *mc, uint32_t gpu, bool working);
+
+/* Says which pid the row's process has. Once in a process; harmless without the file. */
+void pid_join(struct machine *mc);
+/* The pid of a row's living process, as the caller's pid namespace numbers it; 0: it is not visible there. */
+uint32_t pid_of(const struct machine *mc, int row);
 
 /* Memory in use on a GPU by the processes that live and by others, in bytes. */
 uint64_t machine_used(const struct machine *mc, uint32_t gpu);

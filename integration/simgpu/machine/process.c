@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -53,6 +54,15 @@ static void set_bit(_Atomic uint64_t *words, int row)
 	atomic_fetch_or(&words[row / 64], 1ull << (row % 64));
 }
 
+/* What a dead process was reached by. */
+static void remove_socket(const struct machine *mc, uint32_t id)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "ipc-%u", id);
+	unlinkat(mc->dir, name, 0);
+}
+
 /* The caller holds the lock of the row, whose process is dead. */
 static void bury_locked(struct machine *mc, int row)
 {
@@ -81,6 +91,7 @@ static void bury_locked(struct machine *mc, int row)
 		dead.row = row;
 		turn_pass(&dead, g);
 	}
+	remove_socket(mc, id);
 	atomic_store(&p->id, 0);
 }
 
@@ -154,6 +165,7 @@ int machine_join(struct machine *mc)
 		p->pid = mc->pid;
 		p->tenant = mc->tenant;
 		prctl(PR_GET_NAME, p->name);
+		pid_join(mc);
 		raise_rows(mc, (uint32_t)row + 1);
 		atomic_store(&p->id, mc->id);
 		return 0;

@@ -11,24 +11,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t h, char *name, unsigned int l
 	return r ? r : leave(give_text(name, length, nvml.mc.m->model));
 }
 
-/* One value, which needs no more than a living handle. */
-#define GET(NAME, TYPE, VALUE)                                                                                         \
-	EXPORT nvmlReturn_t NAME(nvmlDevice_t h, TYPE *out)                                                            \
-	{                                                                                                              \
-		struct sim_gpu *g;                                                                                     \
-		uint32_t index;                                                                                        \
-		nvmlReturn_t r = enter_device(h, &g, &index);                                                          \
-                                                                                                                       \
-		(void)g;                                                                                               \
-		(void)index;                                                                                           \
-		if (r)                                                                                                 \
-			return r;                                                                                      \
-		if (!out)                                                                                              \
-			return leave(NVML_ERROR_INVALID_ARGUMENT);                                                     \
-		*out = VALUE;                                                                                          \
-		return leave(NVML_SUCCESS);                                                                            \
-	}
-
 GET(nvmlDeviceGetIndex, unsigned int, index)
 GET(nvmlDeviceGetMinorNumber, unsigned int, index)
 GET(nvmlDeviceGetBrand, nvmlBrandType_t, NVML_BRAND_NVIDIA)
@@ -43,13 +25,6 @@ GET(nvmlDeviceGetRetiredPagesPendingStatus, nvmlEnableState_t,
 GET(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, atomic_load(&g->is.clocks))
 /* Its name before driver 535. */
 GET(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, atomic_load(&g->is.clocks))
-
-static nvmlReturn_t not_supported(nvmlDevice_t h)
-{
-	nvmlReturn_t r = enter_device(h, NULL, NULL);
-
-	return r ? r : leave(NVML_ERROR_NOT_SUPPORTED);
-}
 
 /* A GPU that has no MIG, unless it is on. */
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t h, unsigned int *current, unsigned int *pending)
@@ -83,34 +58,6 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t h, unsigned int *corr
 	*pending = atomic_load(&g->is.remap_pending);
 	*failed = atomic_load(&g->is.remap_failed);
 	return leave(NVML_SUCCESS);
-}
-
-/* One field: what it takes to recover. */
-EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t h, int n, nvmlFieldValue_t *values)
-{
-	struct sim_gpu *g;
-	nvmlReturn_t r = enter_device(h, &g, NULL);
-
-	if (r)
-		return r;
-	if (!values || n <= 0)
-		return leave(NVML_ERROR_INVALID_ARGUMENT);
-	for (int i = 0; i < n; i++) {
-		values[i].nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
-		if (values[i].fieldId != NVML_FI_DEV_GET_GPU_RECOVERY_ACTION)
-			continue;
-		values[i].nvmlReturn = NVML_SUCCESS;
-		values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
-		values[i].value.uiVal = atomic_load(&g->is.recovery);
-	}
-	return leave(NVML_SUCCESS);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetSerial(nvmlDevice_t h, char *serial, unsigned int length)
-{
-	(void)serial;
-	(void)length;
-	return not_supported(h);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t h, nvmlEnableState_t *current, nvmlEnableState_t *pending)

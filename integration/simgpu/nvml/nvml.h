@@ -43,4 +43,45 @@ static inline nvmlReturn_t leave(nvmlReturn_t r)
 /* Copies text into the caller's buffer, INSUFFICIENT_SIZE if it is too long. */
 nvmlReturn_t give_text(char *to, unsigned room, const char *text);
 
+/* One value, which needs no more than a living handle. */
+#define GET(NAME, TYPE, VALUE)                                                                                         \
+	EXPORT nvmlReturn_t NAME(nvmlDevice_t h, TYPE *out)                                                            \
+	{                                                                                                              \
+		struct sim_gpu *g;                                                                                     \
+		uint32_t index;                                                                                        \
+		nvmlReturn_t r = enter_device(h, &g, &index);                                                          \
+                                                                                                                       \
+		(void)g;                                                                                               \
+		(void)index;                                                                                           \
+		if (r)                                                                                                 \
+			return r;                                                                                      \
+		if (!out)                                                                                              \
+			return leave(NVML_ERROR_INVALID_ARGUMENT);                                                     \
+		*out = VALUE;                                                                                          \
+		return leave(NVML_SUCCESS);                                                                            \
+	}
+
+/* Two values. */
+#define GET2(NAME, TYPE, VALUE1, VALUE2)                                                                               \
+	EXPORT nvmlReturn_t NAME(nvmlDevice_t h, TYPE *first, TYPE *second)                                            \
+	{                                                                                                              \
+		nvmlReturn_t r = enter_device(h, NULL, NULL);                                                          \
+                                                                                                                       \
+		if (r)                                                                                                 \
+			return r;                                                                                      \
+		if (!first || !second)                                                                                 \
+			return leave(NVML_ERROR_INVALID_ARGUMENT);                                                     \
+		*first = VALUE1;                                                                                       \
+		*second = VALUE2;                                                                                      \
+		return leave(NVML_SUCCESS);                                                                            \
+	}
+
+/* A struct's version: its size in the low bits, the number in the top byte. */
+#define VERSION(TYPE, N) (sizeof(TYPE) | (N) << 24)
+
+/* sensors.c */
+#define POWER_MW 60000u
+#define POWER_LIMIT_MW 400000u
+unsigned long long energy_mj(void);
+
 #endif

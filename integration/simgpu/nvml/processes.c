@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Who uses a device. A pid is the process's own, in its own pid namespace: a
- * real driver would translate it to that of the caller, which we can not.
- */
+/* Who uses a device, of those whom the caller can see: pids are those of its pid namespace. */
 #include "nvml.h"
 
 struct list {
@@ -54,7 +51,10 @@ static nvmlReturn_t compute(nvmlDevice_t h, const struct list *l)
 
 		if (!atomic_load(&p->id) || !atomic_load(&p->contexts[gpu]))
 			continue;
-		put(l, &n, p->pid, atomic_load(&p->used[gpu]));
+		uint32_t pid = pid_of(&nvml.mc, (int)i);
+
+		if (pid)
+			put(l, &n, pid, atomic_load(&p->used[gpu]));
 	}
 	if (atomic_load(&g->is.mps) == SIM_MPS_SERVER)
 		put(l, &n, MPS_SERVER_PID, 0);

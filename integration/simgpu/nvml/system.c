@@ -50,7 +50,7 @@ EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsig
 	for (uint32_t i = 0; i < rows; i++) {
 		const struct sim_proc *p = &nvml.mc.m->proc[i];
 
-		if (atomic_load(&p->id) && p->pid == pid) {
+		if (atomic_load(&p->id) && pid_of(&nvml.mc, (int)i) == pid) {
 			char copy[sizeof(p->name) + 1] = "";
 
 			memcpy(copy, p->name, sizeof(p->name));
@@ -58,4 +58,30 @@ EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsig
 		}
 	}
 	return leave(NVML_ERROR_NOT_FOUND);
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetHicVersion(unsigned int *n, nvmlHwbcEntry_t *entries)
+{
+	nvmlReturn_t r = enter();
+
+	(void)entries;
+	if (r)
+		return r;
+	if (!n)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	*n = 0;
+	return leave(NVML_SUCCESS);
+}
+
+EXPORT nvmlReturn_t nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *out, unsigned int length)
+{
+	nvmlReturn_t r = enter();
+
+	if (r)
+		return r;
+	if (!out || length > sizeof(out->branch))
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	if (out->version != VERSION(nvmlSystemDriverBranchInfo_v1_t, 1u))
+		return leave(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+	return leave(give_text(out->branch, length, "r999_00"));
 }

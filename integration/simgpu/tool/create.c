@@ -23,7 +23,7 @@ struct settings {
 	const char *model, *dir;
 };
 
-/* Makes DIR/NAME of that size, all zero, and maps it. Refuses to overwrite. */
+/* Makes DIR/NAME of that size, all zero, and maps it if map is not NULL. Refuses to overwrite. */
 static int make_file(const char *dir, const char *name, size_t size, void **map)
 {
 	char path[4096];
@@ -37,7 +37,7 @@ static int make_file(const char *dir, const char *name, size_t size, void **map)
 	/* fchmod: any user of any container maps it, whatever our umask is */
 	if (ftruncate(fd, (off_t)size) < 0 || fchmod(fd, 0666) < 0)
 		err = errno;
-	if (!err) {
+	if (!err && map) {
 		*map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (*map == MAP_FAILED)
 			err = errno;
@@ -84,6 +84,9 @@ static int create(const struct settings *s)
 	log->record_size = sizeof(struct sim_record);
 	log->capacity = s->records;
 	log->magic = SIM_LOG_MAGIC;
+	err = make_file(s->dir, "pids", 0, NULL);
+	if (err)
+		return fail("make the file of pids in", s->dir, err);
 	err = make_file(s->dir, "machine", sizeof(struct sim_machine), &map);
 	if (err)
 		return fail("make the machine in", s->dir, err);

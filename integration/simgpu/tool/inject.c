@@ -42,9 +42,10 @@ struct wish {
 	const char *dir;
 	uint64_t gpu, xid;
 	bool clear, double_bit;
-	bool given[CHOICES], clocks_given, foreign_given;
+	bool given[CHOICES], clocks_given, foreign_given, oom_given;
 	uint32_t value[CHOICES];
-	uint64_t clocks, foreign;
+	uint64_t clocks, foreign, oom_at, slow_us;
+	const char *slow;
 };
 
 static bool parse_word(const struct word *w, const char *s, uint32_t *value)
@@ -53,6 +54,16 @@ static bool parse_word(const struct word *w, const char *s, uint32_t *value)
 		w++;
 	*value = w->value;
 	return w->name != NULL;
+}
+
+/* "cuMemAlloc:500": a call and microseconds. */
+static bool parse_slow(struct wish *w, const char *v)
+{
+	const char *colon = strchr(v, ':');
+
+	w->slow = v;
+	return colon && colon > v && (size_t)(colon - v) < sizeof(((struct sim_condition *)0)->slow) &&
+	       parse_number(colon + 1, 60000000, &w->slow_us);
 }
 
 /* An option with a value. */
@@ -69,6 +80,10 @@ static bool parse_option(struct wish *w, const char *option, const char *v)
 		return w->clocks_given = parse_number(v, UINT32_MAX, &w->clocks);
 	if (strcmp(option, "--foreign") == 0)
 		return w->foreign_given = parse_size(v, &w->foreign);
+	if (strcmp(option, "--oom-at") == 0)
+		return w->oom_given = parse_number(v, UINT32_MAX, &w->oom_at);
+	if (strcmp(option, "--slow") == 0)
+		return parse_slow(w, v);
 	return false;
 }
 
@@ -99,6 +114,17 @@ static void set(struct sim_condition *is, size_t at, uint32_t value)
 	atomic_store(field, value);
 }
 
+/* The name first: who sees the time sees it. One call of before may still be slow. */
+static void set_slow(struct sim_condition *is, const struct wish *w)
+{
+	atomic_store(&is->slow_ns, 0);
+	memset(is->slow, 0, sizeof(is->slow));
+	if (!w->slow)
+		return;
+	memcpy(is->slow, w->slow, strcspn(w->slow, ":"));
+	atomic_store(&is->slow_ns, w->slow_us * 1000);
+}
+
 /* Conditions first: who is woken by an event finds them. */
 static void apply(struct machine *mc, const struct wish *w)
 {
@@ -111,6 +137,10 @@ static void apply(struct machine *mc, const struct wish *w)
 		atomic_store(&is->clocks, w->clocks);
 	if (w->clear || w->foreign_given)
 		atomic_store(&is->foreign, w->foreign);
+	if (w->clear || w->oom_given)
+		atomic_store(&is->oom_at, (uint32_t)w->oom_at);
+	if (w->clear || w->slow)
+		set_slow(is, w);
 	if (w->clear)
 		atomic_store(&is->uncorrected, 0);
 	if (w->double_bit) {

@@ -20,6 +20,7 @@ static const char help[] =
 	"                [--mps off|client|server] [--recovery none|reset|reboot|drain-p2p|drain-reset]\n"
 	"                [--remap-pending on|off] [--remap-failed on|off] [--retirement-pending on|off]\n"
 	"                [--clocks BITS] [--foreign SIZE] [--no-events on|off] [--hang on|off] [--clear]\n"
+	"                [--oom-at N] [--slow CALL:US]\n"
 	"  simgpu destroy DIR\n";
 
 int usage(const char *what)
