@@ -384,7 +384,7 @@ func TestDetailsForPeople(t *testing.T) {
 			"vGPU            0123456789abcdef\n", "container       train\n", "memory          1.0 GiB\n", "max share       0.5\n",
 			"policy          fair\n", "gang            ranks\n", "models          Test\n", "UUIDs           GPU-1\n", "bind            early\n", "when full       fail\n", "turns           7, of them drained 2, overrun 1\n", "lingered        1ms\n", "note            3 calls could not be gated\n",
 		},
-		"get web": {"memory          no limit\n", "min share       none\n", "gang            none\n", "UUIDs           any\n", "GPUs            none yet\n", "note            no room\n"},
+		"get web": {"memory          none reserved\n", "min share       none\n", "gang            none\n", "UUIDs           any\n", "GPUs            none yet\n", "note            no room\n"},
 		"stats": {
 			"turns              70, of them drained 20, overrun 1\n", "GPU-1              3 hand-overs, median 25µs, p99 90µs, max 1ms\n", "GPU-22             no hand-over\n",
 			"events             41, missed by readers 4\n", "log lines dropped  5\n", "store writes       9, failed 2\n", "memory             20.0 MiB\n",

@@ -59,7 +59,7 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		}
 		return fmt.Sprintf("%g", part)
 	}
-	memory := "no limit"
+	memory := "none reserved"
 	if v.GetMemoryBytes() > 0 {
 		memory = gib(v.GetMemoryBytes())
 	}
@@ -77,6 +77,7 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		{"bind", v.GetBind()},
 		{"when full", v.GetWhenFull()},
 		{"memory", memory},
+		{"memory used", memoryText(v)},
 		{"weight", fmt.Sprint(v.GetWeight())},
 		{"priority", v.GetPriority()},
 		{"quantum", short(v.GetQuantum())},

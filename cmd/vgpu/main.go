@@ -119,7 +119,7 @@ func command() *cobra.Command {
 	f.DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for vgpud's answer")
 
 	cmd.AddCommand(
-		a.getCommand(), a.gpusCommand(), a.eventsCommand(), a.policyCommand(), a.statsCommand(),
+		a.getCommand(), a.gpusCommand(), a.doctorCommand(), a.eventsCommand(), a.policyCommand(), a.statsCommand(),
 		&cobra.Command{
 			Use: "ps", Short: "List the vGPUs", Args: none,
 			Long: "List the vGPUs of this machine: whose they are, on which GPU, and how they fared.\n\n" +
@@ -192,6 +192,7 @@ func (a *app) version(ctx context.Context, w, stderr io.Writer) error {
 			buildJSON: buildJSON{Version: info.GetVersion(), Commit: info.GetCommit()},
 			Source:    info.GetSource(), DriverVersion: info.GetDriverVersion(),
 			Protocol: info.GetProtocol(), Started: info.GetStarted().AsTime().Format(time.RFC3339Nano), Epoch: info.GetEpoch(),
+			Libraries: asLibraries(info.GetLibraries()),
 		}
 	case !errors.As(err, &absent) && !errors.As(err, &mute):
 		return err

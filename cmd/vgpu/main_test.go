@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,6 +43,11 @@ type vgpud struct {
 	lists   <-chan *v1.WatchGPUsResponse // what WatchGPUs sends; it ends with it
 	stays   string                       // a cordon that is not the operator's
 	refuse  error                        // what Watch answers
+
+	libraries []*v1.DriverLibrary
+	version   string
+	well      bool // nothing is wrong with a vGPU
+	sick      bool // the first GPU is
 }
 
 var when = timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
@@ -49,6 +55,9 @@ var when = timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
 func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
 	if f.fail != nil {
 		return nil, errgrpc.ToGRPC(f.fail)
+	}
+	if f.well {
+		return &v1.ListResponse{}, nil
 	}
 	return &v1.ListResponse{Vgpus: []*v1.VGPU{
 		{
@@ -61,6 +70,7 @@ func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) 
 			},
 			Rubbish: 1, Ungated: 3, UnknownNames: 2, Policy: "fair",
 			Gang: "ranks", Model: "Test", Uuids: []string{"GPU-1"}, Bind: "early", WhenFull: "fail",
+			Memory: []*v1.Memory{{Gpu: "GPU-1", LimitBytes: 1 << 30, UsedBytes: 256 << 20}},
 		},
 		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room"},
 	}}, nil
@@ -83,11 +93,14 @@ func (f vgpud) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsRespo
 func (f vgpud) gpu(n int) *v1.GPU {
 	if n == 1 {
 		free := uint64(10 << 30)
+		if f.sick {
+			return &v1.GPU{Uuid: "GPU-1", State: "UNHEALTHY", Reason: "Xid 79"}
+		}
 		return &v1.GPU{
 			Uuid: "GPU-1", Model: "Test", MemoryBytes: 16 << 30, PciBusId: "0000:01:00.0", State: "HELD", Holder: "0123456789abcdef",
 			Bound: 2, Pending: 1, Held: durationpb.New(time.Second), Turns: 7, Handover: handover(),
 			Policy: &v1.Policy{Name: "average", Slots: 4}, OwnPolicy: true, Vgpus: []string{"0123456789abcdef"},
-			MemoryReservedBytes: 1 << 30, MemoryFreeBytes: &free,
+			MemoryReservedBytes: 1 << 30, MemoryFreeBytes: &free, MemoryUsedBytes: 256 << 20,
 		}
 	}
 	return &v1.GPU{
@@ -102,8 +115,9 @@ func handover() *v1.Latency {
 
 func (f vgpud) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error) {
 	return &v1.InfoResponse{
-		Version: "v1", Commit: "abc", Source: "sim:1", DriverVersion: "999.10", Protocol: 1, Started: when,
+		Version: cmp.Or(f.version, "v1"), Commit: "abc", Source: "sim:1", DriverVersion: "999.10", Protocol: 1, Started: when,
 		Epoch: "00000000000000aa", Sequence: 41, Policy: &v1.Policy{Name: "fair"},
+		Libraries: f.libraries,
 	}, nil
 }
 
@@ -220,7 +234,9 @@ func vgpu(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 // The JSON is an interface: these files change only by new fields.
 func TestJSONIsStable(t *testing.T) {
-	address := serve(t, vgpud{})
+	address := serve(t, vgpud{libraries: []*v1.DriverLibrary{
+		{Name: "libcuda.so.1", Driver: "/lib/libcuda.so.1", Library: "/ours.so", UnknownNames: []string{"cuNew"}}, {Name: "other", Error: "not read"},
+	}})
 	for _, args := range [][]string{{"ps"}, {"gpus"}, {"version"}, {"get", "train"}, {"stats"}, {"policy"}} {
 		name := args[0]
 		code, got, stderr := vgpu(t, append(args, "--output", "json", "--address", address)...)
@@ -243,7 +259,7 @@ func TestJSONIsStable(t *testing.T) {
 func TestTables(t *testing.T) {
 	address := serve(t, vgpud{})
 	_, ps, _ := vgpu(t, "ps", "--address", address)
-	for _, s := range []string{"VGPU ", "HELD", "0123456789abcdef  default    train      ranks  GPU-1  HOLDING  fair ", "1.235s  3ms     1ms ", "web        -      -      UNBOUND"} {
+	for _, s := range []string{"VGPU ", "HELD", "0123456789abcdef  default    train      ranks  GPU-1  HOLDING  fair ", "0.2/1.0 GiB  1.235s  3ms     1ms ", "web        -      -      UNBOUND"} {
 		if !strings.Contains(ps, s) {
 			t.Errorf("%q is not in\n%s", s, ps)
 		}
@@ -259,7 +275,7 @@ fedcba9876543210: no room
 		t.Errorf("%q is not the end of\n%s", notes, ps)
 	}
 	_, gpus, _ := vgpu(t, "gpus", "--address", address)
-	for _, s := range []string{"GPU-1", "16.0 GiB", "25µs", "90µs", "0123456789abcdef", "HELD      average/4", "CORDONED  fair", "\nGPU-22: cordoned by the operator: fan\n"} {
+	for _, s := range []string{"GPU-1", "0.2/16.0 GiB  1.0 GiB ", "25µs", "90µs", "0123456789abcdef", "HELD      average/4", "CORDONED  fair", "\nGPU-22: cordoned by the operator: fan\n"} {
 		if !strings.Contains(gpus, s) {
 			t.Errorf("%q is not in\n%s", s, gpus)
 		}

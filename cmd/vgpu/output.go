@@ -43,6 +43,13 @@ type vgpuJSON struct {
 	UUIDs        []string      `json:"uuids"`
 	Bind         string        `json:"bind"`
 	WhenFull     string        `json:"when_full"`
+	Memory       []memoryJSON  `json:"memory"`
+}
+
+type memoryJSON struct {
+	GPU        string `json:"gpu"`
+	LimitBytes uint64 `json:"limit_bytes"`
+	UsedBytes  uint64 `json:"used_bytes"`
 }
 
 type containerJSON struct {
@@ -80,6 +87,7 @@ type gpuJSON struct {
 	Notes               []string      `json:"notes"`
 	MemoryReservedBytes uint64        `json:"memory_reserved_bytes"`
 	MemoryFreeBytes     *uint64       `json:"memory_free_bytes"` // null: not known
+	MemoryUsedBytes     uint64        `json:"memory_used_bytes"`
 }
 
 type policyJSON struct {
@@ -116,6 +124,16 @@ type serverJSON struct {
 	Protocol      uint32 `json:"protocol"`
 	Started       string `json:"started"`
 	Epoch         string `json:"epoch"`
+
+	Libraries []libraryJSON `json:"libraries"`
+}
+
+type libraryJSON struct {
+	Name         string   `json:"name"`
+	Driver       string   `json:"driver"`
+	Library      string   `json:"library"`
+	UnknownNames []string `json:"unknown_names"`
+	Error        string   `json:"error"`
 }
 
 func vgpusJSON(all []*v1.VGPU) []vgpuJSON {
@@ -135,6 +153,7 @@ func vgpusJSON(all []*v1.VGPU) []vgpuJSON {
 			Created: v.GetCreated().AsTime().Format(time.RFC3339Nano), Reason: v.GetReason(),
 			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(), Policy: v.GetPolicy(),
 			Gang: v.GetGang(), Model: v.GetModel(), UUIDs: append([]string{}, v.GetUuids()...), Bind: v.GetBind(), WhenFull: v.GetWhenFull(),
+			Memory: asMemory(v.GetMemory()),
 		})
 	}
 	return out
@@ -149,7 +168,7 @@ func gpusJSON(all []*v1.GPU) []gpuJSON {
 			Pending: g.GetPending(), HeldNS: ns(g.GetHeld()), Turns: g.GetTurns(), Handover: asLatency(g.GetHandover()),
 			Cordon: g.GetCordon(), Policy: gpuPolicyJSON{asPolicy(g.GetPolicy()), g.GetOwnPolicy()}, VGPUs: append([]string{}, g.GetVgpus()...),
 			Notes:               append([]string{}, g.GetNotes()...),
-			MemoryReservedBytes: g.GetMemoryReservedBytes(), MemoryFreeBytes: g.MemoryFreeBytes,
+			MemoryReservedBytes: g.GetMemoryReservedBytes(), MemoryFreeBytes: g.MemoryFreeBytes, MemoryUsedBytes: g.GetMemoryUsedBytes(),
 		})
 	}
 	return out
@@ -157,6 +176,25 @@ func gpusJSON(all []*v1.GPU) []gpuJSON {
 
 func asContainer(c *v1.Container) containerJSON {
 	return containerJSON{Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), ID: c.GetId()}
+}
+
+func asMemory(all []*v1.Memory) []memoryJSON {
+	out := []memoryJSON{}
+	for _, m := range all {
+		out = append(out, memoryJSON{GPU: m.GetGpu(), LimitBytes: m.GetLimitBytes(), UsedBytes: m.GetUsedBytes()})
+	}
+	return out
+}
+
+func asLibraries(all []*v1.DriverLibrary) []libraryJSON {
+	out := []libraryJSON{}
+	for _, l := range all {
+		out = append(out, libraryJSON{
+			Name: l.GetName(), Driver: l.GetDriver(), Library: l.GetLibrary(),
+			UnknownNames: append([]string{}, l.GetUnknownNames()...), Error: l.GetError(),
+		})
+	}
+	return out
 }
 
 func asLatency(h *v1.Latency) latencyJSON {
@@ -178,12 +216,12 @@ func writeJSON(w io.Writer, v any) error {
 
 func writeVGPUs(w io.Writer, all []*v1.VGPU) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "VGPU\tNAMESPACE\tCONTAINER\tGANG\tGPU\tSTATE\tPOLICY\tPROCS\tHELD\tWAITED\tLINGERED\tTURNS\tDRAINS\tOVERRUNS")
+	fmt.Fprintln(t, "VGPU\tNAMESPACE\tCONTAINER\tGANG\tGPU\tSTATE\tPOLICY\tPROCS\tMEMORY\tHELD\tWAITED\tLINGERED\tTURNS\tDRAINS\tOVERRUNS")
 	for _, v := range all {
 		u := v.GetUsage()
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t%d\t%d\n",
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n",
 			v.GetId(), v.GetContainer().GetNamespace(), v.GetContainer().GetId(), or(v.GetGang(), "-"),
-			or(strings.Join(v.GetGpus(), ","), "-"), v.GetState(), v.GetPolicy(), v.GetClients(),
+			or(strings.Join(v.GetGpus(), ","), "-"), v.GetState(), v.GetPolicy(), v.GetClients(), memoryText(v),
 			short(u.GetHeld()), short(u.GetWaited()), short(u.GetLingered()), u.GetTurns(), u.GetDrains(), u.GetOverruns())
 	}
 	if err := t.Flush(); err != nil {
@@ -224,15 +262,15 @@ func notes(v *v1.VGPU) []string {
 
 func writeGPUs(w io.Writer, all []*v1.GPU) error {
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "GPU\tMODEL\tMEMORY\tSTATE\tPOLICY\tHOLDER\tBOUND\tPENDING\tHELD\tTURNS\tHANDOVER MEDIAN\tP99")
+	fmt.Fprintln(t, "GPU\tMODEL\tMEMORY\tRESERVED\tSTATE\tPOLICY\tHOLDER\tBOUND\tPENDING\tHELD\tTURNS\tHANDOVER MEDIAN\tP99")
 	for _, g := range all {
 		h := g.GetHandover()
 		median, p99 := "-", "-"
 		if h.GetCount() > 0 {
 			median, p99 = short(h.GetMedian()), short(h.GetP99())
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n",
-			g.GetUuid(), g.GetModel(), gib(g.GetMemoryBytes()), g.GetState(), policyText(g.GetPolicy()), or(g.GetHolder(), "-"),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%d\t%s\t%s\n",
+			g.GetUuid(), g.GetModel(), usedOf(g.GetMemoryUsedBytes(), g.GetMemoryBytes()), gib(g.GetMemoryReservedBytes()), g.GetState(), policyText(g.GetPolicy()), or(g.GetHolder(), "-"),
 			g.GetBound(), g.GetPending(), short(g.GetHeld()), g.GetTurns(), median, p99)
 	}
 	if err := t.Flush(); err != nil {
@@ -258,6 +296,22 @@ func or(value, none string) string {
 		return none
 	}
 	return value
+}
+
+// memoryText is what a vGPU uses of its limit, on each of its GPUs.
+func memoryText(v *v1.VGPU) string {
+	var all []string
+	for _, m := range v.GetMemory() {
+		all = append(all, usedOf(m.GetUsedBytes(), m.GetLimitBytes()))
+	}
+	if len(all) == 0 && v.GetMemoryBytes() > 0 {
+		return "-/" + gib(v.GetMemoryBytes())
+	}
+	return or(strings.Join(all, ","), "-")
+}
+
+func usedOf(used, limit uint64) string {
+	return fmt.Sprintf("%.1f/%s", float64(used)/(1<<30), gib(limit))
 }
 
 func gib(bytes uint64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }

@@ -100,6 +100,7 @@ func command() *cobra.Command {
 	f.StringVar(&flags.GPUs, "gpus", "", "which GPUs: auto, nvml, or sim:N for N simulated ones (default auto)")
 	f.StringVar(&flags.State, "state", "", "state `DIR`, on a tmpfs (default /run/vgpu)")
 	f.StringVar(&flags.Socket, "socket", "", "control socket `PATH` (default vgpud.sock in the state directory)")
+	f.StringVar(&flags.Metrics, "metrics", "", "serve metrics for Prometheus at `ADDRESS:PORT`, or a unix socket at a path (default nowhere)")
 	f.StringVar(&flags.Log.Level, "log-level", "", "trace, debug, info, warn or error (default info)")
 	f.StringVar(&flags.Log.Format, "log-format", "", "text or json (default text)")
 	return cmd
@@ -130,6 +131,7 @@ func configure(cmd *cobra.Command, file string, flags node.Config, passed string
 		{"gpus", &cfg.GPUs, &flags.GPUs},
 		{"state", &cfg.State, &flags.State},
 		{"socket", &cfg.Socket, &flags.Socket},
+		{"metrics", &cfg.Metrics, &flags.Metrics},
 		{"log-level", &cfg.Log.Level, &flags.Log.Level},
 		{"log-format", &cfg.Log.Format, &flags.Log.Format},
 	} {

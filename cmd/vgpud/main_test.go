@@ -22,7 +22,7 @@ func parse(t *testing.T, args ...string) (node.Config, error) {
 		return node.Config{}, err
 	}
 	for name, to := range map[string]*string{
-		"config": &file, "gpus": &flags.GPUs, "state": &flags.State, "socket": &flags.Socket,
+		"config": &file, "gpus": &flags.GPUs, "state": &flags.State, "socket": &flags.Socket, "metrics": &flags.Metrics,
 		"log-level": &flags.Log.Level, "log-format": &flags.Log.Format,
 	} {
 		value, err := cmd.Flags().GetString(name)

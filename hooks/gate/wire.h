@@ -98,7 +98,10 @@ struct vgpu_page {
 	/* The memory ledger of each bound GPU, in the order of VGPU_BOUND. */
 	_Alignas(64) struct vgpu_page_memory memory[VGPU_UUIDS];
 
-	uint8_t reserved5[VGPU_PAGE_SIZE - 640];
+	/* vgpud's own note: how much of leased it charged for what the driver uses. */
+	uint64_t overhead[VGPU_UUIDS];
+
+	uint8_t reserved5[VGPU_PAGE_SIZE - 768];
 };
 
 /* ---- messages ---------------------------------------------------------- */
@@ -125,9 +128,9 @@ enum vgpu_msg_type {
 	VGPU_BOUND    = 66, /* count and uuid */
 	VGPU_NUDGE    = 67, /* doorbell: look at wanted and at the word */
 	VGPU_WAIT     = 68, /* the BIND or IDENTITY waits, its answer comes later; text says why */
-	VGPU_MEMORY_IS = 69, /* code: OK, or ERR_MEMORY if there is no such credit; a[0] as asked, a[1] = limit of the vGPU on this GPU, a[2] = bytes that all its processes use there, a[3] as asked */
+	VGPU_MEMORY_IS = 69, /* code: OK, ERR_MEMORY if there is no such credit, ERR_INTERNAL if there is no such GPU; a[0] as asked, a[1] = limit of the vGPU on this GPU, a[2] = bytes that all its processes use there, a[3] as asked */
 	VGPU_IDENTITY_IS = 70, /* a[0] = GPUs of this vGPU; count and uuid as in BOUND, count = 0 if it is not bound */
-	VGPU_USAGE_IS = 71, /* of uuid[0]: a[0] = limit and a[1] = use as in MEMORY_IS, a[2] = held time of late, in millionths of the time, a[3] = processes that follow */
+	VGPU_USAGE_IS = 71, /* of uuid[0], code ERR_NO_GPU if the vGPU is not there: a[0] = limit and a[1] = use as in MEMORY_IS, a[2] = held time of late, in millionths of the time, a[3] = processes that follow */
 	VGPU_PROCESSES = 72, /* count of them, as struct vgpu_process in the place of uuid; in its last message a[0] = 1 */
 };
 
@@ -170,6 +173,7 @@ _Static_assert(offsetof(struct vgpu_page, wanted) == 128, "wanted");
 _Static_assert(offsetof(struct vgpu_page, waiting) == 192, "waiting");
 _Static_assert(offsetof(struct vgpu_page, gaps) == 256, "gaps");
 _Static_assert(offsetof(struct vgpu_page, memory) == 384, "memory");
+_Static_assert(offsetof(struct vgpu_page, overhead) == 640, "overhead");
 _Static_assert(sizeof(struct vgpu_process) == 16, "a process fits into a UUID's place");
 _Static_assert(sizeof(struct vgpu_msg) == VGPU_MSG_SIZE, "message size");
 

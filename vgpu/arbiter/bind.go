@@ -187,6 +187,7 @@ func (e *Engine) attach(v *vgpu, g *gpu) {
 	g.bound++
 	g.ledger += v.req.MemoryBytes
 	g.guaranteed += v.min
+	e.settled++
 	v.gpus = append(v.gpus, g)
 	v.uuids = append(slices.Clone(v.uuids), g.uuid)
 }
@@ -201,6 +202,9 @@ func (e *Engine) detach(now time.Duration, v *vgpu) {
 		g.bound--
 		g.ledger -= v.req.MemoryBytes
 		g.guaranteed -= v.min
+	}
+	if len(v.gpus) > 0 {
+		e.settled++
 	}
 	v.gpus, v.uuids, v.part = nil, nil, false
 	e.regroup(now, v.gang)

@@ -65,7 +65,8 @@ type Engine struct {
 	order    []*gpu // in the order in which they came up
 	touched  []*gpu // those on which somebody may go next now
 	unbound  []*vgpu
-	room     bool // one of unbound may find a GPU now
+	room     bool   // one of unbound may find a GPU now
+	settled  uint64 // see Residence
 	actions  []Action
 	scratch  []*gpu // of regroup, which mostly finds what was there
 	arrivals uint64
@@ -265,6 +266,7 @@ func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
 	for _, g := range v.gpus {
 		g.ledger += req.MemoryBytes - v.req.MemoryBytes
 	}
+	e.settled++
 	req.Count = v.req.Count
 	v.req = req
 	e.settle(now, v)

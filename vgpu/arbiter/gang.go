@@ -117,6 +117,9 @@ func (e *Engine) combine(now time.Duration, t *gang) {
 			t.max = v.max
 		}
 	}
+	if t.class != before.class {
+		e.settled++
+	}
 	if t.min != before.min {
 		// A turn that began on the last crumb of the guarantee may put it a
 		// quantum ahead; what it gets beyond that by its weight is not held

@@ -86,6 +86,30 @@ func (v *vgpu) state() State {
 	return Idle
 }
 
+// Residence is another number whenever it changed which vGPUs are bound to which
+// GPUs, of which class they are, or what memory they reserved.
+func (e *Engine) Residence() uint64 { return e.settled }
+
+// Outclassed are the vGPUs that share a GPU with one of a higher class. The class
+// is that of the gang, as it is in turns.
+func (e *Engine) Outclassed() map[ID]bool {
+	highest := make(map[*gpu]request.Priority)
+	for _, v := range e.vgpus {
+		for _, g := range v.gpus {
+			if class, ok := highest[g]; !ok || v.gang.class > class {
+				highest[g] = v.gang.class
+			}
+		}
+	}
+	below := make(map[ID]bool)
+	for id, v := range e.vgpus {
+		if slices.ContainsFunc(v.gpus, func(g *gpu) bool { return v.gang.class < highest[g] }) {
+			below[id] = true
+		}
+	}
+	return below
+}
+
 // GPUStatus is a GPU as it stands now.
 type GPUStatus struct {
 	UUID    UUID

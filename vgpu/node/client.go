@@ -32,6 +32,8 @@ type client struct {
 	idleBefore, submittedBefore uint64
 	gapsBefore                  arbiter.Gaps
 	idleWanted                  uint64 // when somebody began to wait in it
+
+	leases [wire.MaxUUIDs]lease // by the vGPU's GPUs
 }
 
 // startTurn notes where the accounts of the clients of v stand.
@@ -74,6 +76,7 @@ func (l *loop) addClient(v *vgpu, p process, pidfd int, id uint64, page *wire.Pa
 	} else if v.phase != free {
 		l.keepAccount(v)
 	}
+	l.queueBound(c)
 	l.pages[inode] = c
 	l.lastClient = max(l.lastClient, id)
 	return c, nil

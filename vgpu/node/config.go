@@ -17,6 +17,7 @@ import (
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 	"github.com/vgpu-shim/vgpu/vgpu/request"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
 // DefaultConfigFile is read if it is there and no other is named.
@@ -28,6 +29,7 @@ type Config struct {
 	GPUs      string          `toml:"gpus"`    // auto, nvml or sim:N
 	State     string          `toml:"state"`   // state directory
 	Socket    string          `toml:"socket"`  // control API; empty: vgpud.sock in State
+	Metrics   string          `toml:"metrics"` // address or path where metrics are served; empty: nowhere
 	Library   LibraryConfig   `toml:"library"`
 	Simulated SimulatedConfig `toml:"simulated"`
 	Engine    EngineConfig    `toml:"engine"`
@@ -50,6 +52,8 @@ type SimulatedConfig struct {
 type EngineConfig struct {
 	Quantum       Duration `toml:"quantum"`
 	DrainDeadline Duration `toml:"drain_deadline"`
+	QueueBound    Duration `toml:"queue_bound"`
+	DrainBudget   Duration `toml:"drain_budget"`
 	MinTurn       Duration `toml:"min_turn"`
 	Ageing        Duration `toml:"ageing"`
 	Window        Duration `toml:"window"`
@@ -123,6 +127,7 @@ func DefaultConfig() Config {
 		Simulated: SimulatedConfig{Root: "/usr/lib/vgpu/simgpu"},
 		Engine: EngineConfig{
 			Quantum: Duration(arbiter.DefaultQuantum), DrainDeadline: Duration(arbiter.DefaultDrainDeadline),
+			QueueBound: Duration(wire.QueueUS * time.Microsecond), DrainBudget: Duration(wire.DrainUS * time.Microsecond),
 			MinTurn: Duration(arbiter.DefaultMinTurn), Ageing: Duration(arbiter.DefaultAgeing),
 			Window: Duration(arbiter.DefaultWindow), Stall: Duration(arbiter.DefaultStall),
 			Overrun: arbiter.Corun.String(), Linger: arbiter.LearnedLinger.String(), SwitchCost: Duration(arbiter.DefaultSwitchCost),
@@ -196,6 +201,9 @@ func (c *Config) Check() error {
 	if len(c.Socket) > maxSocketPath {
 		bad("socket", c.Socket, fmt.Sprintf("at most %d bytes long, as Linux takes no more: choose a shorter --state or --socket", maxSocketPath))
 	}
+	if allowed := checkMetrics(c.Metrics); allowed != "" {
+		bad("metrics", c.Metrics, allowed)
+	}
 	if len(c.Library.Dirs) == 0 {
 		bad("library.dirs", "", "a list of absolute paths, not empty")
 	}
@@ -216,6 +224,8 @@ func (c *Config) Check() error {
 		least, top time.Duration
 	}{
 		{"engine.drain_deadline", c.Engine.DrainDeadline, 10 * time.Millisecond, 5 * time.Minute},
+		{"engine.queue_bound", c.Engine.QueueBound, time.Millisecond, 10 * time.Second},
+		{"engine.drain_budget", c.Engine.DrainBudget, 100 * time.Microsecond, time.Duration(c.Engine.QueueBound)},
 		{"engine.min_turn", c.Engine.MinTurn, 100 * time.Microsecond, time.Second},
 		{"engine.ageing", c.Engine.Ageing, 10 * time.Millisecond, time.Hour},
 		{"engine.window", c.Engine.Window, 10 * time.Millisecond, time.Hour},

@@ -35,6 +35,8 @@ type conn struct {
 	token  uint64
 	client *client // nil before Hello
 	closed bool
+
+	observer *observer // nil if it is none
 }
 
 // accept takes in the connections that wait on v's socket.
@@ -108,7 +110,7 @@ func (l *loop) readable(c *conn) {
 			var rest [1]byte
 			_, _ = unix.Read(c.fd, rest[:]) // takes the whole packet
 			err = l.message(c, &m)
-		case m.Type == wire.Hello && c.client == nil:
+		case m.Type == wire.Hello && c.client == nil && c.observer == nil:
 			l.takePage(c, &m)
 		default:
 			err = fmt.Errorf("a descriptor with a message of type %d", m.Type)
@@ -215,6 +217,9 @@ func descriptors(oob []byte) []int {
 
 // message handles what a client said. An error means that it is rubbish.
 func (l *loop) message(c *conn, m *wire.Msg) error {
+	if c.observer != nil {
+		return l.fromObserver(c, m)
+	}
 	switch m.Type {
 	case wire.Hello:
 		if c.client != nil {
@@ -241,8 +246,18 @@ func (l *loop) message(c *conn, m *wire.Msg) error {
 			c.client.stats = stats{unhooked: m.A[0], unknown: m.A[1]}
 		}
 		return nil
-	case wire.Memory, wire.Identity:
-		return nil // reserved; a later client may say it to an older vgpud
+	case wire.Memory:
+		// One before HELLO is asked again after it, as BIND is.
+		if c.client != nil {
+			l.memoryAsked(c, m)
+		}
+		return nil
+	case wire.Identity:
+		// A client is told by BOUND; that it may say this is older than observers.
+		if c.client == nil {
+			l.identity(c, m)
+		}
+		return nil
 	}
 	return fmt.Errorf("a message of type %d from a client", m.Type)
 }
@@ -375,6 +390,7 @@ func (l *loop) oldClient(c *conn, m *wire.Msg, p process, pidfd int, b *brought)
 			cl.conn.client = nil
 			l.hangUp(cl.conn)
 		}
+		l.believe(cl, true)
 		l.welcomeBack(c, cl)
 		return
 	}
@@ -413,6 +429,7 @@ func (l *loop) oldClient(c *conn, m *wire.Msg, p process, pidfd int, b *brought)
 		return
 	}
 	cl.joined = true
+	l.believe(cl, false)
 	if known {
 		l.welcomeBack(c, cl)
 		return
@@ -512,20 +529,20 @@ func (l *loop) anyDown(gpus []arbiter.UUID) bool {
 }
 
 func (l *loop) answerBind(v *vgpu) {
-	m := wire.Msg{Type: wire.Bound, Count: uint32(len(v.bound))}
-	for i, uuid := range v.bound {
-		raw, err := wire.ParseUUID(string(uuid))
-		if err != nil { // the inventory was checked at the start
-			l.unbindable(v, err.Error())
-			return
-		}
-		m.UUID[i] = raw
+	m := wire.Msg{Type: wire.Bound}
+	if err := v.putUUIDs(&m); err != nil {
+		l.unbindable(v, err.Error())
+		return
 	}
 	v.boundEarly("")
 	binders := v.binders
 	v.binders = nil
 	for _, c := range binders {
-		l.send(c, &m, -1)
+		if c.observer != nil {
+			l.tellIdentity(c)
+		} else {
+			l.send(c, &m, -1)
+		}
 	}
 	l.settle(v) // a thread that came to the gate before its vGPU was bound
 }
@@ -555,6 +572,9 @@ func (l *loop) unbindable(v *vgpu, reason string) {
 	v.binders = nil
 	for _, c := range binders {
 		l.refuse(c, wire.ErrNoGPU, reason)
+		if c.observer != nil {
+			l.hangUp(c)
+		}
 	}
 }
 
@@ -609,6 +629,9 @@ func (l *loop) hangUp(c *conn) {
 	c.v.chores.close(c.fd)
 	delete(c.v.conns, c)
 	c.v.binders = slices.DeleteFunc(c.v.binders, func(b *conn) bool { return b == c })
+	if c.observer != nil {
+		l.dropObserver(c.v, c.observer)
+	}
 	if cl := c.client; cl != nil && cl.conn == c {
 		cl.conn = nil
 		l.look(c.v)

@@ -500,6 +500,8 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 	}
 	for _, uuid := range s.GPUs {
 		out.Gpus = append(out.Gpus, string(uuid))
+		_, used := l.memoryOn(v, uuid)
+		out.Memory = append(out.Memory, &v1.Memory{Gpu: string(uuid), LimitBytes: l.memoryLimit(v, uuid), UsedBytes: used})
 	}
 	out.Clients = v.connected()
 	if s.State == arbiter.Holding && v.idle() {
@@ -548,7 +550,7 @@ func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus, residents []string)
 		State: "FREE", Reason: g.causes.reason(), Bound: uint32(s.Bound), Pending: uint32(s.Pending),
 		Held: durationpb.New(s.Usage.Held), Turns: s.Usage.Turns, Handover: g.handover.describe(),
 		Cordon: g.causes.cordon(), Policy: l.policyOn(g), OwnPolicy: g.policy != arbiter.Policy{},
-		Vgpus: residents, MemoryReservedBytes: s.Ledger, MemoryFreeBytes: g.memoryFree,
+		Vgpus: residents, MemoryUsedBytes: l.memoryUsed(s.UUID), MemoryReservedBytes: s.Ledger, MemoryFreeBytes: g.memoryFree,
 		Notes: g.health.Notes,
 	}
 	holder := l.vgpus[s.Holder]
@@ -576,7 +578,7 @@ func (d *Daemon) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error
 	resp := &v1.InfoResponse{
 		Version: d.build.Version, Commit: d.build.Commit,
 		Source: d.inventory.Name(), DriverVersion: d.inventory.Driver().Version,
-		Protocol: wire.Protocol, Started: timestamppb.New(d.started),
+		Protocol: wire.Protocol, Started: timestamppb.New(d.started), Libraries: d.libraries,
 	}
 	if err := d.call(func(l *loop) {
 		resp.Epoch, resp.Sequence = l.events.epoch, l.events.newest()

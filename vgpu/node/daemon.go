@@ -35,6 +35,8 @@ type Daemon struct {
 	build     Build
 	started   time.Time
 
+	libraries []*v1.DriverLibrary
+
 	state  *State
 	dirs   string // of the vGPUs
 	loop   *loop
@@ -88,6 +90,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 	if err := d.takeOver.CheckLibrary(); err != nil {
 		return nil, err
 	}
+	d.libraries = d.driverLibraries()
 	if err := privateDir(d.dirs); err != nil {
 		return nil, err
 	}
@@ -107,6 +110,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 	l := &loop{
 		log: log, clock: newClock(), poller: p, store: st, boot: boot, accounts: openAccounts(filepath.Join(state.dir, accountsFile), boot, log),
 		quantum: time.Duration(cfg.Engine.Quantum), drain: time.Duration(cfg.Engine.DrainDeadline),
+		queue: time.Duration(cfg.Engine.QueueBound), budget: time.Duration(cfg.Engine.DrainBudget),
 		inventory: inventory,
 		absence:   cfg.Engine.absence(), overrun: cfg.Engine.arbiter().Overrun,
 		engine:  arbiter.New(cfg.Engine.arbiter()),
@@ -191,7 +195,7 @@ func (d *Daemon) restoreOne(s record, used map[string]bool) {
 	dir := filepath.Join(d.dirs, s.Dir)
 	v := &vgpu{key: arbiter.ID(s.Dir), rec: s, listen: -1}
 	v.lost = s.Lost && s.Boot == l.boot
-	v.rec.GPUs, v.rec.Pages, v.rec.Frozen = nil, nil, nil
+	v.rec.GPUs, v.rec.Pages, v.rec.Frozen, v.rec.Observers = nil, nil, nil, nil
 	for _, uuid := range s.GPUs {
 		v.bound = append(v.bound, arbiter.UUID(uuid))
 	}
@@ -220,6 +224,7 @@ func (d *Daemon) restoreOne(s record, used map[string]bool) {
 	}
 	l.accounts.account(v, l.now())
 	l.add(v)
+	l.expectObservers(v, s.Observers)
 	if v.leaving {
 		return
 	}
@@ -286,7 +291,7 @@ func (d *Daemon) listenControl() error {
 		return fmt.Errorf("failed to make the control server: %w", err)
 	}
 	if d.listen == nil {
-		if d.listen, err = makeSocket(d.cfg.Socket); err != nil {
+		if d.listen, err = makeSocket(d.cfg.Socket, "control socket", "--socket"); err != nil {
 			return err
 		}
 	}
@@ -295,49 +300,49 @@ func (d *Daemon) listenControl() error {
 	return nil
 }
 
-// makeSocket makes the control socket, in the place of one that an earlier vgpud
-// left.
-func makeSocket(path string) (net.Listener, error) {
-	if err := removeDeadSocket(path); err != nil {
+// makeSocket makes a socket for root alone, in the place of one that an earlier
+// vgpud left. What it is and where it is set is for the errors.
+func makeSocket(path, what, set string) (net.Listener, error) {
+	if err := removeDeadSocket(path, what, set); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("failed to make the control socket's directory: %w", err)
+		return nil, fmt.Errorf("failed to make the directory of the %s: %w", what, err)
 	}
 	listen, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("failed to listen on the control socket: %w", err)
+		return nil, fmt.Errorf("failed to listen on the %s: %w", what, err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		listen.Close()
-		return nil, fmt.Errorf("failed to close the control socket to others: %w", err)
+		return nil, fmt.Errorf("failed to close the %s to others: %w", what, err)
 	}
 	return listen, nil
 }
 
 // removeDeadSocket makes room for a socket: it removes one on which nobody
 // listens any more, and nothing else.
-func removeDeadSocket(path string) error {
+func removeDeadSocket(path, what, set string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("failed to look for an old control socket: %w", err)
+		return fmt.Errorf("failed to look for an old %s: %w", what, err)
 	}
 	if info.Mode().Type() != os.ModeSocket {
-		return fmt.Errorf("the control socket can not be made: %s is there and is no socket; name another with --socket", path)
+		return fmt.Errorf("the %s can not be made: %s is there and is no socket; name another with %s", what, path, set)
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
 		conn.Close()
-		return fmt.Errorf("the control socket %s is in use by another program; name another with --socket", path)
+		return fmt.Errorf("the %s %s is in use by another program; name another with %s", what, path, set)
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("the control socket may be in use by another program: %w; name another with --socket", err)
+		return fmt.Errorf("the %s may be in use by another program: %w; name another with %s", what, err, set)
 	}
 	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("failed to remove the old control socket: %w", err)
+		return fmt.Errorf("failed to remove the old %s: %w", what, err)
 	}
 	return nil
 }
@@ -368,6 +373,11 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		}
 	}()
 	go d.watchHealth(ctx)
+	measured := make(chan struct{})
+	go func() {
+		defer close(measured)
+		d.serveMetrics(ctx)
+	}()
 	tended := make(chan struct{})
 	go func() {
 		defer close(tended)
@@ -387,6 +397,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	}
 	done()
 	<-tended
+	<-measured
 	d.loop.poller.quit()
 	<-d.ended // close takes away what the loop uses
 	return err
@@ -414,6 +425,9 @@ func (d *Daemon) close() {
 			}
 			for _, x := range v.expected {
 				l.forget(x)
+			}
+			for _, o := range v.observers {
+				unix.Close(o.pidfd)
 			}
 		}
 		l.store.close()

@@ -15,6 +15,10 @@
 // written behind the back of whoever logs. Readers of events take them from a
 // ring (events) when they get to it; one that is slower is told what it missed.
 //
+// A vGPU's memory is leased to its processes (memory.go, ledger.go); what the
+// driver itself needs is looked up off the loop (look.go). Programs that only look
+// are observers (observer.go): they hold up nothing.
+//
 // What the loop may do to a grant word, and when, are the rules R1 to R9 of
 // docs/grant-word.md; the code that changes words is in words.go and turn.go
 // and names the rule it follows.

@@ -30,16 +30,17 @@ import (
 // that happened.
 
 type fake struct {
-	dir      string
-	sock     int
-	pageFD   int
-	page     *wire.Page
-	gate     atomic.Int64
-	inFlight atomic.Int64
-	welcomed chan wire.Msg
-	answers  chan wire.Msg
-	away     atomic.Bool // do not reconnect
-	bound    atomic.Pointer[wire.Msg]
+	observing []int // sockets
+	dir       string
+	sock      int
+	pageFD    int
+	page      *wire.Page
+	gate      atomic.Int64
+	inFlight  atomic.Int64
+	welcomed  chan wire.Msg
+	answers   chan wire.Msg
+	away      atomic.Bool // do not reconnect
+	bound     atomic.Pointer[wire.Msg]
 
 	out     sync.Mutex
 	witness *witness
@@ -205,6 +206,91 @@ func (f *fake) do(cmd, arg string) error {
 			return err
 		}
 		return f.send(&wire.Msg{Type: wire.Stats, A: a}, -1)
+	case "memory": // INDEX NEED FLAGS: asks for credit
+		m := wire.Msg{Type: wire.Memory}
+		if _, err := fmt.Sscan(arg, &m.A[0], &m.A[1], &m.A[2]); err != nil {
+			return err
+		}
+		m.A[3] = 7
+		return f.send(&m, -1)
+	case "allocate": // INDEX BYTES of its credit; vgpud is not asked
+		var i, n uint64
+		if _, err := fmt.Sscan(arg, &i, &n); err != nil {
+			return err
+		}
+		credit := &f.page.Memory()[i].Credit
+		for have := credit.Load(); ; have = credit.Load() {
+			if have < n {
+				return fmt.Errorf("its credit is %d", have)
+			}
+			if credit.CompareAndSwap(have, have-n) {
+				break
+			}
+		}
+		f.say("allocate: ok")
+	case "free": // INDEX BYTES
+		var i, n uint64
+		if _, err := fmt.Sscan(arg, &i, &n); err != nil {
+			return err
+		}
+		f.page.Memory()[i].Credit.Add(n)
+		f.say("free: ok")
+	case "ledger": // INDEX
+		i, err := strconv.Atoi(arg)
+		if err != nil {
+			return err
+		}
+		k := &f.page.Memory()[i]
+		f.say("ledger: %d %d", k.Leased.Load(), k.Credit.Load())
+	case "scribble": // INDEX LEASED CREDIT written into the page
+		var i, leased, credit uint64
+		if _, err := fmt.Sscan(arg, &i, &leased, &credit); err != nil {
+			return err
+		}
+		f.page.Memory()[i].Leased.Store(leased)
+		f.page.Memory()[i].Credit.Store(credit)
+		f.say("scribble: ok")
+	case "page": // what vgpud wrote
+		f.say("page: queue=%d drain=%d", f.page.QueueUS().Load(), f.page.DrainUS().Load())
+	case "observe": // DIR BIND: another connection, as NVML makes it
+		dir, bind, _ := strings.Cut(arg, " ")
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		if err := connectIn(fd, dir); err != nil {
+			return err
+		}
+		f.observing = append(f.observing, fd)
+		go f.observe(fd, len(f.observing)-1)
+		return askIdentity(fd, bind == "1")
+	case "identity": // NUMBER BIND: asks again
+		var n, bind int
+		if _, err := fmt.Sscan(arg, &n, &bind); err != nil {
+			return err
+		}
+		return askIdentity(f.observing[n], bind == 1)
+	case "usage": // NUMBER GPU
+		number, gpu, _ := strings.Cut(arg, " ")
+		n, err := strconv.Atoi(number)
+		if err != nil {
+			return err
+		}
+		m := wire.Msg{Type: wire.Usage, Count: 1}
+		if m.UUID[0], err = wire.ParseUUID(gpu); err != nil {
+			return err
+		}
+		_, err = unix.SendmsgN(f.observing[n], packet(m), nil, nil, unix.MSG_NOSIGNAL)
+		return err
+	case "unobserve": // NUMBER
+		n, err := strconv.Atoi(arg)
+		if err != nil {
+			return err
+		}
+		if err := unix.Shutdown(f.observing[n], unix.SHUT_RDWR); err != nil {
+			return err
+		}
+		f.say("unobserve: ok")
 	case "witness": // PATH of a FIFO, open until what the process has open is closed
 		_, err := unix.Open(arg, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -248,6 +334,46 @@ func (f *fake) do(cmd, arg string) error {
 		return errors.New("unknown command")
 	}
 	return nil
+}
+
+func askIdentity(fd int, bind bool) error {
+	m := wire.Msg{Type: wire.Identity}
+	if bind {
+		m.A[0] = 1
+	}
+	_, err := unix.SendmsgN(fd, packet(m), nil, nil, unix.MSG_NOSIGNAL)
+	return err
+}
+
+// observe says what an observer is told.
+func (f *fake) observe(fd, n int) {
+	for {
+		m, _, err := recvMsg(fd)
+		if err != nil {
+			f.say("observed %d: %v", n, errHungUp)
+			return
+		}
+		switch m.Type {
+		case wire.IdentityIs:
+			var s []string
+			for _, u := range m.UUID[:m.Count] {
+				s = append(s, wire.FormatUUID(u))
+			}
+			f.say("observed %d: identity %d %s", n, m.A[0], strings.Join(s, " "))
+		case wire.UsageIs:
+			f.say("observed %d: usage code=%d limit=%d used=%d late=%d processes=%d", n, m.Code, m.A[0], m.A[1], m.A[2], m.A[3])
+		case wire.Processes:
+			var s []string
+			for _, p := range m.Processes()[:m.Count] {
+				s = append(s, fmt.Sprintf("%d:%d", p.PID, p.Bytes))
+			}
+			f.say("observed %d: processes last=%d %s", n, m.A[0], strings.Join(s, " "))
+		case wire.Wait:
+			f.say("observed %d: wait %s", n, m.TextString())
+		case wire.Refused:
+			f.say("observed %d: refused %d %s", n, m.Code, m.TextString())
+		}
+	}
 }
 
 // lingering is a TCP connection to a local port with data that nobody reads. The
@@ -411,6 +537,8 @@ func (f *fake) monitor() {
 				if !f.reconnect() {
 					return
 				}
+			case m.Type == wire.MemoryIs:
+				f.say("memory: code=%d index=%d limit=%d used=%d number=%d %s", m.Code, m.A[0], m.A[1], m.A[2], m.A[3], m.TextString())
 			case m.Type == wire.Bound || m.Type == wire.Refused:
 				if m.Type == wire.Bound {
 					f.bound.Store(&m)

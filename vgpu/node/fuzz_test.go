@@ -27,6 +27,8 @@ func FuzzClientMessages(f *testing.F) {
 	f.Add(packet(wire.Msg{Type: wire.Pending}), packet(wire.Msg{Type: wire.Hello, Protocol: 9}), true)
 	f.Add([]byte("x"), []byte{}, false)
 	f.Add(packet(wire.Msg{Type: wire.Stats, A: [4]uint64{1 << 63, 1 << 63}}), changed(wire.Msg{Type: wire.Hello}, 12, 200), false)
+	f.Add(packet(wire.Msg{Type: wire.Identity, A: [4]uint64{1}}), packet(wire.Msg{Type: wire.Usage, Count: 1}), false)
+	f.Add(packet(wire.Msg{Type: wire.Hello}), packet(wire.Msg{Type: wire.Memory, A: [4]uint64{1 << 40, 1 << 63, 1}}), false)
 	f.Fuzz(func(t *testing.T, first, second []byte, descriptor bool) {
 		if n == nil {
 			n = newFuzzNode(t, dir)

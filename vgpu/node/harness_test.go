@@ -59,6 +59,7 @@ type settings struct {
 	absence        time.Duration
 	quiet          bool
 	overrun        string
+	metrics        string
 	edit           func(*loop) // before anything is served
 }
 
@@ -78,6 +79,7 @@ func (s settings) config(state string) Config {
 	if s.overrun != "" {
 		cfg.Engine.Overrun = s.overrun
 	}
+	cfg.Metrics = s.metrics
 	cfg.Engine.Quantum, cfg.Engine.DrainDeadline = Duration(s.quantum), Duration(s.drain)
 	return cfg
 }
@@ -345,8 +347,12 @@ type clientProcess struct {
 // process starts a process in the container name, without a word to vgpud.
 func (n *node) process(name string) *clientProcess {
 	n.t.Helper()
-	c := &clientProcess{t: n.t, name: name, lines: make(chan string, 1000)}
-	c.cmd = exec.Command("/proc/self/exe")
+	return n.started(name, exec.Command("/proc/self/exe"))
+}
+
+func (n *node) started(name string, cmd *exec.Cmd) *clientProcess {
+	n.t.Helper()
+	c := &clientProcess{t: n.t, name: name, lines: make(chan string, 1000), cmd: cmd}
 	c.cmd.Env = append(os.Environ(), role+"=client")
 	c.cmd.Stderr = os.Stderr
 	var err error

@@ -23,6 +23,8 @@ type loop struct {
 	boot     string
 	quantum  time.Duration // of a vGPU that asked for none
 	drain    time.Duration // drain deadline
+	queue    time.Duration // of work may be in flight
+	budget   time.Duration // likewise while somebody waits
 	absence  time.Duration // after which clients go on without vgpud; 0: never
 	overrun  arbiter.OverrunPolicy
 	freezer  freezer
@@ -40,6 +42,8 @@ type loop struct {
 	gpus    map[arbiter.UUID]*gpuState
 	order   []*gpuState
 	pages   map[uint64]*client // by the inode of the page
+	asks    []*ask             // for memory, until it is known what is in use
+	settled uint64             // the engine's Residence as it was dealt with
 
 	fateOf func(process, uint64) fate // fateOf, but in tests
 
@@ -69,8 +73,9 @@ type gpuState struct {
 	causes     gpuCauses
 	policy     arbiter.Policy // its own; zero: the node's
 	memoryFree *uint64        // bytes, as the driver says; nil: not known
-	account    *slot          // see keepTurn
-	before     arbiter.Usage  // what an earlier vgpud left there
+	look       processLook
+	account    *slot         // see keepTurn
+	before     arbiter.Usage // what an earlier vgpud left there
 }
 
 func (l *loop) now() time.Duration { return l.clock.now() }
@@ -90,11 +95,25 @@ func (l *loop) event(ev arbiter.Event) {
 			l.departed(l.leaving[id])
 			delete(l.leaving, id)
 		}
+		l.resided()
 	}
 	l.inbox = l.inbox[:0]
 	l.stepping = false
 	l.armNext()
 	l.bellGPUs()
+}
+
+// resided does what follows when the vGPUs of a GPU, their classes or what they
+// reserve have changed.
+func (l *loop) resided() {
+	if l.settled == l.engine.Residence() {
+		return
+	}
+	l.settled = l.engine.Residence()
+	l.outclass()
+	for _, g := range l.order {
+		l.trimMemory(arbiter.UUID(g.UUID))
+	}
 }
 
 // bellGPUs tells those who watch the GPUs to look.

@@ -149,6 +149,7 @@ func (l *loop) recovered() {
 	if l.recovery == nil {
 		return
 	}
+	defer l.leaseAgain()
 	// Those that are not draining first, also those that are not back yet: if two
 	// hold one GPU, one of them is left over from an overrun.
 	for _, drains := range []bool{false, true} {
@@ -214,7 +215,7 @@ func (l *loop) adopt(v *vgpu) {
 		v.regain()
 	}
 	switch was := v.turn; {
-	case len(v.clients)+len(v.expected) == 0 && v.req.Bind == request.BindLate && (was.granted == 0 || len(v.bound) == 0):
+	case len(v.clients)+len(v.expected) == 0 && !v.observed() && v.req.Bind == request.BindLate && (was.granted == 0 || len(v.bound) == 0):
 		v.bound = nil // nothing of it uses a GPU
 		v.turn = turn{}
 	case len(v.bound) == 0:

@@ -44,8 +44,9 @@ type record struct {
 	Boot        string            `json:"boot"`           // boot id of the machine; the pages are void under another
 	GPUs        []string          `json:"gpus,omitempty"` // bound to
 	Pages       []pageRecord      `json:"pages,omitempty"`
-	Frozen      []string          `json:"frozen,omitempty"` // cgroups that may be frozen
-	Lost        bool              `json:"lost,omitempty"`   // an earlier record was: there may be more pages
+	Observers   []process         `json:"observers,omitempty"` // that know the GPUs
+	Frozen      []string          `json:"frozen,omitempty"`    // cgroups that may be frozen
+	Lost        bool              `json:"lost,omitempty"`      // an earlier record was: there may be more pages
 }
 
 // file names a file or directory for as long as it is there.

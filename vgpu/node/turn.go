@@ -94,6 +94,7 @@ func (l *loop) grant(v *vgpu, contended bool, now time.Duration) {
 			v.turn.waited = now - before
 		}
 		v.startTurn()
+		l.sampleHeld(v, now)
 		l.keepAccount(v)
 	}
 	var wanted uint32
@@ -372,6 +373,8 @@ func (v *vgpu) idle() bool {
 // account takes in the end of a turn.
 func (l *loop) account(v *vgpu, t *arbiter.Turn) {
 	l.keepTurn(v)
+	v.late.ended = t.Ended
+	l.sampleHeld(v, l.now())
 	if t.Late {
 		return // its GPUs were given away long ago
 	}
@@ -392,8 +395,8 @@ func (l *loop) account(v *vgpu, t *arbiter.Turn) {
 	}
 }
 
-// unused tells the engine when no living process of v uses its GPUs: it may be
-// bound anew.
+// unused tells the engine when no living process of v uses its GPUs, nor was told
+// which they are: it may be bound anew.
 func (l *loop) unused(v *vgpu) {
 	if len(v.clients) > 0 || len(v.expected) > 0 || v.phase != free || v.removed || !v.adopted {
 		return
@@ -401,6 +404,9 @@ func (l *loop) unused(v *vgpu) {
 	if v.turn.pending != 0 {
 		v.turn.pending = 0
 		l.keepAccount(v)
+	}
+	if v.observed() {
+		return
 	}
 	l.event(arbiter.Event{Kind: arbiter.Unused, VGPU: v.key})
 	if s, ok := l.engine.VGPU(v.key); ok && s.State == arbiter.Unbound {

@@ -64,6 +64,13 @@ type vgpu struct {
 	said        map[string]bool // see loop.once
 	bindSaid    string          // see loop.tellBind
 
+	asks int // for memory, that wait for an answer
+
+	outclassed bool // a vGPU of a higher class lives on one of its GPUs
+
+	observers []*observer
+	late      ofLate
+
 	chores chores // what may have to wait for this container
 
 	// Looks at processes that hung up.
@@ -119,6 +126,7 @@ func (v *vgpu) record() *record {
 	for _, c := range v.clients {
 		r.Pages = append(r.Pages, pageRecord{process: c.process, Client: c.id, Inode: c.inode})
 	}
+	r.Observers = v.toldObservers()
 	for _, x := range v.expected {
 		r.Pages = append(r.Pages, x.pageRecord)
 	}
@@ -238,6 +246,9 @@ func (l *loop) finishRemoval(v *vgpu) {
 	}
 	for len(v.clients) > 0 {
 		l.drop(v.clients[0])
+	}
+	for len(v.observers) > 0 {
+		l.dropObserver(v, v.observers[0])
 	}
 	delete(l.vgpus, v.key)
 	l.tell(eventRemoved, v, "")

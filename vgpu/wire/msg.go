@@ -49,9 +49,9 @@ const (
 	Nudge   Type = 67 // doorbell: look at wanted and at the word
 	Wait    Type = 68 // the Bind or Identity waits, its answer comes later; Text says why
 
-	MemoryIs   Type = 69 // Code OK, or ErrMemory if there is no such credit; A[0] as asked, A[1] the limit, A[2] what all processes use, A[3] as asked
+	MemoryIs   Type = 69 // Code OK, ErrMemory if there is no such credit, ErrInternal if there is no such GPU; A[0] as asked, A[1] the limit, A[2] what all processes use, A[3] as asked
 	IdentityIs Type = 70 // A[0] the GPUs of the vGPU; Count and UUID as in Bound, Count 0 if it is not bound
-	UsageIs    Type = 71 // of UUID[0]: A[0] limit and A[1] use as in MemoryIs, A[2] held of late in millionths, A[3] processes that follow
+	UsageIs    Type = 71 // of UUID[0], Code ErrNoGPU if the vGPU is not there: A[0] limit and A[1] use as in MemoryIs, A[2] held of late in millionths, A[3] processes that follow
 	Processes  Type = 72 // Count of them, as Process in the place of UUID; A[0] is 1 in the last message
 )
 

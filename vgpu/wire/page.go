@@ -47,7 +47,8 @@ type layout struct {
 	_         [2]uint64
 	Gaps      [GapBuckets]uint32
 	Memory    [MaxUUIDs]PageMemory
-	_         [PageSize - 640]byte
+	Overhead  [MaxUUIDs]uint64
+	_         [PageSize - 768]byte
 }
 
 // PageMemory is what a process may allocate on one bound GPU, in bytes. What it
@@ -158,6 +159,12 @@ func (p *Page) DrainUS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer
 
 // Memory is the ledger of the process, in the order of the Bound message.
 func (p *Page) Memory() *[MaxUUIDs]PageMemory { return &p.l.Memory }
+
+// Overhead is how much of Memory's Leased vgpud charged for what the driver uses
+// by itself, in the same order. Only vgpud reads and writes it.
+func (p *Page) Overhead() *[MaxUUIDs]atomic.Uint64 {
+	return (*[MaxUUIDs]atomic.Uint64)(unsafe.Pointer(&p.l.Overhead))
+}
 
 // Waiting is the number of threads at the closed gate; the client writes it.
 func (p *Page) Waiting() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Waiting)) }

@@ -842,6 +842,7 @@ type VGPU struct {
 	Uuids         []string               `protobuf:"bytes,22,rep,name=uuids,proto3" json:"uuids,omitempty"`                                    // only on these GPUs; empty: on any
 	Bind          string                 `protobuf:"bytes,23,opt,name=bind,proto3" json:"bind,omitempty"`                                      // late or early
 	WhenFull      string                 `protobuf:"bytes,24,opt,name=when_full,json=whenFull,proto3" json:"when_full,omitempty"`              // wait or fail
+	Memory        []*Memory              `protobuf:"bytes,25,rep,name=memory,proto3" json:"memory,omitempty"`                                  // on each of gpus, in their order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1044,6 +1045,74 @@ func (x *VGPU) GetWhenFull() string {
 	return ""
 }
 
+func (x *VGPU) GetMemory() []*Memory {
+	if x != nil {
+		return x.Memory
+	}
+	return nil
+}
+
+// Memory is what a vGPU may use and uses of one GPU's memory.
+type Memory struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpu           string                 `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`                                  // UUID
+	LimitBytes    uint64                 `protobuf:"varint,2,opt,name=limit_bytes,json=limitBytes,proto3" json:"limit_bytes,omitempty"` // what it reserved, or what it shares with all that reserved nothing
+	UsedBytes     uint64                 `protobuf:"varint,3,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`    // by all its processes, with what the driver needs for them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Memory) Reset() {
+	*x = Memory{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Memory) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Memory) ProtoMessage() {}
+
+func (x *Memory) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Memory.ProtoReflect.Descriptor instead.
+func (*Memory) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Memory) GetGpu() string {
+	if x != nil {
+		return x.Gpu
+	}
+	return ""
+}
+
+func (x *Memory) GetLimitBytes() uint64 {
+	if x != nil {
+		return x.LimitBytes
+	}
+	return 0
+}
+
+func (x *Memory) GetUsedBytes() uint64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
 // Usage is exact accounting, not sampled utilisation.
 type Usage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1060,7 +1129,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1141,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1154,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{15}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Usage) GetHeld() *durationpb.Duration {
@@ -1145,7 +1214,7 @@ type ListGPUsRequest struct {
 
 func (x *ListGPUsRequest) Reset() {
 	*x = ListGPUsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1157,7 +1226,7 @@ func (x *ListGPUsRequest) String() string {
 func (*ListGPUsRequest) ProtoMessage() {}
 
 func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1170,7 +1239,7 @@ func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsRequest.ProtoReflect.Descriptor instead.
 func (*ListGPUsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
 }
 
 type ListGPUsResponse struct {
@@ -1184,7 +1253,7 @@ type ListGPUsResponse struct {
 
 func (x *ListGPUsResponse) Reset() {
 	*x = ListGPUsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1265,7 @@ func (x *ListGPUsResponse) String() string {
 func (*ListGPUsResponse) ProtoMessage() {}
 
 func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1278,7 @@ func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsResponse.ProtoReflect.Descriptor instead.
 func (*ListGPUsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListGPUsResponse) GetGpus() []*GPU {
@@ -1254,13 +1323,14 @@ type GPU struct {
 	MemoryReservedBytes uint64                 `protobuf:"varint,17,opt,name=memory_reserved_bytes,json=memoryReservedBytes,proto3" json:"memory_reserved_bytes,omitempty"` // by vGPUs that asked for memory
 	MemoryFreeBytes     *uint64                `protobuf:"varint,18,opt,name=memory_free_bytes,json=memoryFreeBytes,proto3,oneof" json:"memory_free_bytes,omitempty"`       // as the driver says; absent: not known
 	Notes               []string               `protobuf:"bytes,19,rep,name=notes,proto3" json:"notes,omitempty"`                                                           // what else the driver says of it, that changes nothing: its clocks are held down, say
+	MemoryUsedBytes     uint64                 `protobuf:"varint,20,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`             // by vGPUs
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1342,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1355,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{18}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1421,6 +1491,13 @@ func (x *GPU) GetNotes() []string {
 	return nil
 }
 
+func (x *GPU) GetMemoryUsedBytes() uint64 {
+	if x != nil {
+		return x.MemoryUsedBytes
+	}
+	return 0
+}
+
 // Policy is how time is shared.
 type Policy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1432,7 +1509,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1521,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1534,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{19}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Policy) GetName() string {
@@ -1486,7 +1563,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1575,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1588,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{20}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Latency) GetCount() uint64 {
@@ -1550,7 +1627,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1639,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1652,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{21}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{22}
 }
 
 type InfoResponse struct {
@@ -1586,16 +1663,17 @@ type InfoResponse struct {
 	DriverVersion string                 `protobuf:"bytes,4,opt,name=driver_version,json=driverVersion,proto3" json:"driver_version,omitempty"`
 	Protocol      uint32                 `protobuf:"varint,5,opt,name=protocol,proto3" json:"protocol,omitempty"` // newest client protocol served
 	Started       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=started,proto3" json:"started,omitempty"`
-	Epoch         string                 `protobuf:"bytes,7,opt,name=epoch,proto3" json:"epoch,omitempty"`        // another one each time that vgpud starts
-	Sequence      uint64                 `protobuf:"varint,8,opt,name=sequence,proto3" json:"sequence,omitempty"` // of the newest event; 0: none yet
-	Policy        *Policy                `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`      // of the node
+	Epoch         string                 `protobuf:"bytes,7,opt,name=epoch,proto3" json:"epoch,omitempty"`          // another one each time that vgpud starts
+	Sequence      uint64                 `protobuf:"varint,8,opt,name=sequence,proto3" json:"sequence,omitempty"`   // of the newest event; 0: none yet
+	Policy        *Policy                `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`        // of the node
+	Libraries     []*DriverLibrary       `protobuf:"bytes,10,rep,name=libraries,proto3" json:"libraries,omitempty"` // of the driver, that are taken over
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1685,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1698,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{22}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *InfoResponse) GetVersion() string {
@@ -1686,6 +1764,91 @@ func (x *InfoResponse) GetPolicy() *Policy {
 	return nil
 }
 
+func (x *InfoResponse) GetLibraries() []*DriverLibrary {
+	if x != nil {
+		return x.Libraries
+	}
+	return nil
+}
+
+// DriverLibrary is a library of the host's driver with the one that containers get
+// in its place, as they were when vgpud started.
+type DriverLibrary struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                     // of the driver's file
+	Driver        string                 `protobuf:"bytes,2,opt,name=driver,proto3" json:"driver,omitempty"`                                 // its path
+	Library       string                 `protobuf:"bytes,3,opt,name=library,proto3" json:"library,omitempty"`                               // path of the one in its place
+	UnknownNames  []string               `protobuf:"bytes,4,rep,name=unknown_names,json=unknownNames,proto3" json:"unknown_names,omitempty"` // that the driver exports and the library does not know
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`                                   // why they could not be compared; empty: they were
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverLibrary) Reset() {
+	*x = DriverLibrary{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverLibrary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverLibrary) ProtoMessage() {}
+
+func (x *DriverLibrary) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverLibrary.ProtoReflect.Descriptor instead.
+func (*DriverLibrary) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DriverLibrary) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DriverLibrary) GetDriver() string {
+	if x != nil {
+		return x.Driver
+	}
+	return ""
+}
+
+func (x *DriverLibrary) GetLibrary() string {
+	if x != nil {
+		return x.Library
+	}
+	return ""
+}
+
+func (x *DriverLibrary) GetUnknownNames() []string {
+	if x != nil {
+		return x.UnknownNames
+	}
+	return nil
+}
+
+func (x *DriverLibrary) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type StatsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1694,7 +1857,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +1869,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +1882,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{23}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{25}
 }
 
 // StatsResponse counts since vgpud started.
@@ -1748,7 +1911,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1923,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1936,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{24}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StatsResponse) GetEpoch() string {
@@ -1905,7 +2068,7 @@ type GPUStats struct {
 
 func (x *GPUStats) Reset() {
 	*x = GPUStats{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2080,7 @@ func (x *GPUStats) String() string {
 func (*GPUStats) ProtoMessage() {}
 
 func (x *GPUStats) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2093,7 @@ func (x *GPUStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUStats.ProtoReflect.Descriptor instead.
 func (*GPUStats) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{25}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GPUStats) GetUuid() string {
@@ -1957,7 +2120,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2132,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2145,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{26}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WatchRequest) GetAfter() uint64 {
@@ -2029,7 +2192,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2204,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2217,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{27}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -2135,7 +2298,7 @@ type WatchGPUsRequest struct {
 
 func (x *WatchGPUsRequest) Reset() {
 	*x = WatchGPUsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2147,7 +2310,7 @@ func (x *WatchGPUsRequest) String() string {
 func (*WatchGPUsRequest) ProtoMessage() {}
 
 func (x *WatchGPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2160,7 +2323,7 @@ func (x *WatchGPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGPUsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGPUsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{28}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{30}
 }
 
 type WatchGPUsResponse struct {
@@ -2172,7 +2335,7 @@ type WatchGPUsResponse struct {
 
 func (x *WatchGPUsResponse) Reset() {
 	*x = WatchGPUsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2184,7 +2347,7 @@ func (x *WatchGPUsResponse) String() string {
 func (*WatchGPUsResponse) ProtoMessage() {}
 
 func (x *WatchGPUsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2197,7 +2360,7 @@ func (x *WatchGPUsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGPUsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGPUsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{29}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchGPUsResponse) GetGpus() []*GPU {
@@ -2217,7 +2380,7 @@ type CordonGPURequest struct {
 
 func (x *CordonGPURequest) Reset() {
 	*x = CordonGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2229,7 +2392,7 @@ func (x *CordonGPURequest) String() string {
 func (*CordonGPURequest) ProtoMessage() {}
 
 func (x *CordonGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2242,7 +2405,7 @@ func (x *CordonGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonGPURequest.ProtoReflect.Descriptor instead.
 func (*CordonGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{30}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CordonGPURequest) GetUuid() string {
@@ -2268,7 +2431,7 @@ type CordonGPUResponse struct {
 
 func (x *CordonGPUResponse) Reset() {
 	*x = CordonGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2443,7 @@ func (x *CordonGPUResponse) String() string {
 func (*CordonGPUResponse) ProtoMessage() {}
 
 func (x *CordonGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2456,7 @@ func (x *CordonGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonGPUResponse.ProtoReflect.Descriptor instead.
 func (*CordonGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{31}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CordonGPUResponse) GetGpu() *GPU {
@@ -2312,7 +2475,7 @@ type UncordonGPURequest struct {
 
 func (x *UncordonGPURequest) Reset() {
 	*x = UncordonGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2487,7 @@ func (x *UncordonGPURequest) String() string {
 func (*UncordonGPURequest) ProtoMessage() {}
 
 func (x *UncordonGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2500,7 @@ func (x *UncordonGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncordonGPURequest.ProtoReflect.Descriptor instead.
 func (*UncordonGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{32}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *UncordonGPURequest) GetUuid() string {
@@ -2356,7 +2519,7 @@ type UncordonGPUResponse struct {
 
 func (x *UncordonGPUResponse) Reset() {
 	*x = UncordonGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2368,7 +2531,7 @@ func (x *UncordonGPUResponse) String() string {
 func (*UncordonGPUResponse) ProtoMessage() {}
 
 func (x *UncordonGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2381,7 +2544,7 @@ func (x *UncordonGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncordonGPUResponse.ProtoReflect.Descriptor instead.
 func (*UncordonGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{33}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UncordonGPUResponse) GetGpu() *GPU {
@@ -2401,7 +2564,7 @@ type DrainGPURequest struct {
 
 func (x *DrainGPURequest) Reset() {
 	*x = DrainGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2576,7 @@ func (x *DrainGPURequest) String() string {
 func (*DrainGPURequest) ProtoMessage() {}
 
 func (x *DrainGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2589,7 @@ func (x *DrainGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainGPURequest.ProtoReflect.Descriptor instead.
 func (*DrainGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{34}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DrainGPURequest) GetUuid() string {
@@ -2452,7 +2615,7 @@ type DrainGPUResponse struct {
 
 func (x *DrainGPUResponse) Reset() {
 	*x = DrainGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2627,7 @@ func (x *DrainGPUResponse) String() string {
 func (*DrainGPUResponse) ProtoMessage() {}
 
 func (x *DrainGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2640,7 @@ func (x *DrainGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainGPUResponse.ProtoReflect.Descriptor instead.
 func (*DrainGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{35}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DrainGPUResponse) GetGpu() *GPU {
@@ -2498,7 +2661,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2510,7 +2673,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2523,7 +2686,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{36}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SetPolicyRequest) GetGpu() string {
@@ -2556,7 +2719,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2731,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2744,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{37}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *Policy {
@@ -2653,7 +2816,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\fListResponse\x12#\n" +
 	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xbe\x05\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xe7\x05\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -2679,7 +2842,14 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x05model\x18\x15 \x01(\tR\x05model\x12\x14\n" +
 	"\x05uuids\x18\x16 \x03(\tR\x05uuids\x12\x12\n" +
 	"\x04bind\x18\x17 \x01(\tR\x04bind\x12\x1b\n" +
-	"\twhen_full\x18\x18 \x01(\tR\bwhenFull\"\x8c\x02\n" +
+	"\twhen_full\x18\x18 \x01(\tR\bwhenFull\x12'\n" +
+	"\x06memory\x18\x19 \x03(\v2\x0f.vgpu.v1.MemoryR\x06memory\"Z\n" +
+	"\x06Memory\x12\x10\n" +
+	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x1f\n" +
+	"\vlimit_bytes\x18\x02 \x01(\x04R\n" +
+	"limitBytes\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x03 \x01(\x04R\tusedBytes\"\x8c\x02\n" +
 	"\x05Usage\x12-\n" +
 	"\x04held\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04held\x121\n" +
 	"\x06waited\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06waited\x12\x14\n" +
@@ -2692,7 +2862,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x10ListGPUsResponse\x12 \n" +
 	"\x04gpus\x18\x01 \x03(\v2\f.vgpu.v1.GPUR\x04gpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xe0\x04\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\x8c\x05\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
@@ -2715,7 +2885,8 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x05vgpus\x18\x10 \x03(\tR\x05vgpus\x122\n" +
 	"\x15memory_reserved_bytes\x18\x11 \x01(\x04R\x13memoryReservedBytes\x12/\n" +
 	"\x11memory_free_bytes\x18\x12 \x01(\x04H\x00R\x0fmemoryFreeBytes\x88\x01\x01\x12\x14\n" +
-	"\x05notes\x18\x13 \x03(\tR\x05notesB\x14\n" +
+	"\x05notes\x18\x13 \x03(\tR\x05notes\x12*\n" +
+	"\x11memory_used_bytes\x18\x14 \x01(\x04R\x0fmemoryUsedBytesB\x14\n" +
 	"\x12_memory_free_bytes\"2\n" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -2725,7 +2896,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x06median\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06median\x12+\n" +
 	"\x03p99\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03p99\x12+\n" +
 	"\x03max\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03max\"\r\n" +
-	"\vInfoRequest\"\xac\x02\n" +
+	"\vInfoRequest\"\xe2\x02\n" +
 	"\fInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x16\n" +
@@ -2735,7 +2906,15 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\astarted\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\tR\x05epoch\x12\x1a\n" +
 	"\bsequence\x18\b \x01(\x04R\bsequence\x12'\n" +
-	"\x06policy\x18\t \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy\"\x0e\n" +
+	"\x06policy\x18\t \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy\x124\n" +
+	"\tlibraries\x18\n" +
+	" \x03(\v2\x16.vgpu.v1.DriverLibraryR\tlibraries\"\x90\x01\n" +
+	"\rDriverLibrary\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06driver\x18\x02 \x01(\tR\x06driver\x12\x18\n" +
+	"\alibrary\x18\x03 \x01(\tR\alibrary\x12#\n" +
+	"\runknown_names\x18\x04 \x03(\tR\funknownNames\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\x0e\n" +
 	"\fStatsRequest\"\xbf\x04\n" +
 	"\rStatsResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x121\n" +
@@ -2831,7 +3010,7 @@ func file_vgpu_api_v1_vgpu_proto_rawDescGZIP() []byte {
 	return file_vgpu_api_v1_vgpu_proto_rawDescData
 }
 
-var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Container)(nil),             // 0: vgpu.v1.Container
 	(*CreateRequest)(nil),         // 1: vgpu.v1.CreateRequest
@@ -2848,107 +3027,111 @@ var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*ListRequest)(nil),           // 12: vgpu.v1.ListRequest
 	(*ListResponse)(nil),          // 13: vgpu.v1.ListResponse
 	(*VGPU)(nil),                  // 14: vgpu.v1.VGPU
-	(*Usage)(nil),                 // 15: vgpu.v1.Usage
-	(*ListGPUsRequest)(nil),       // 16: vgpu.v1.ListGPUsRequest
-	(*ListGPUsResponse)(nil),      // 17: vgpu.v1.ListGPUsResponse
-	(*GPU)(nil),                   // 18: vgpu.v1.GPU
-	(*Policy)(nil),                // 19: vgpu.v1.Policy
-	(*Latency)(nil),               // 20: vgpu.v1.Latency
-	(*InfoRequest)(nil),           // 21: vgpu.v1.InfoRequest
-	(*InfoResponse)(nil),          // 22: vgpu.v1.InfoResponse
-	(*StatsRequest)(nil),          // 23: vgpu.v1.StatsRequest
-	(*StatsResponse)(nil),         // 24: vgpu.v1.StatsResponse
-	(*GPUStats)(nil),              // 25: vgpu.v1.GPUStats
-	(*WatchRequest)(nil),          // 26: vgpu.v1.WatchRequest
-	(*Event)(nil),                 // 27: vgpu.v1.Event
-	(*WatchGPUsRequest)(nil),      // 28: vgpu.v1.WatchGPUsRequest
-	(*WatchGPUsResponse)(nil),     // 29: vgpu.v1.WatchGPUsResponse
-	(*CordonGPURequest)(nil),      // 30: vgpu.v1.CordonGPURequest
-	(*CordonGPUResponse)(nil),     // 31: vgpu.v1.CordonGPUResponse
-	(*UncordonGPURequest)(nil),    // 32: vgpu.v1.UncordonGPURequest
-	(*UncordonGPUResponse)(nil),   // 33: vgpu.v1.UncordonGPUResponse
-	(*DrainGPURequest)(nil),       // 34: vgpu.v1.DrainGPURequest
-	(*DrainGPUResponse)(nil),      // 35: vgpu.v1.DrainGPUResponse
-	(*SetPolicyRequest)(nil),      // 36: vgpu.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),     // 37: vgpu.v1.SetPolicyResponse
-	nil,                           // 38: vgpu.v1.CreateRequest.AnnotationsEntry
-	nil,                           // 39: vgpu.v1.UpdateRequest.AnnotationsEntry
-	nil,                           // 40: vgpu.v1.Event.ChangesEntry
-	(*durationpb.Duration)(nil),   // 41: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 42: google.protobuf.Timestamp
+	(*Memory)(nil),                // 15: vgpu.v1.Memory
+	(*Usage)(nil),                 // 16: vgpu.v1.Usage
+	(*ListGPUsRequest)(nil),       // 17: vgpu.v1.ListGPUsRequest
+	(*ListGPUsResponse)(nil),      // 18: vgpu.v1.ListGPUsResponse
+	(*GPU)(nil),                   // 19: vgpu.v1.GPU
+	(*Policy)(nil),                // 20: vgpu.v1.Policy
+	(*Latency)(nil),               // 21: vgpu.v1.Latency
+	(*InfoRequest)(nil),           // 22: vgpu.v1.InfoRequest
+	(*InfoResponse)(nil),          // 23: vgpu.v1.InfoResponse
+	(*DriverLibrary)(nil),         // 24: vgpu.v1.DriverLibrary
+	(*StatsRequest)(nil),          // 25: vgpu.v1.StatsRequest
+	(*StatsResponse)(nil),         // 26: vgpu.v1.StatsResponse
+	(*GPUStats)(nil),              // 27: vgpu.v1.GPUStats
+	(*WatchRequest)(nil),          // 28: vgpu.v1.WatchRequest
+	(*Event)(nil),                 // 29: vgpu.v1.Event
+	(*WatchGPUsRequest)(nil),      // 30: vgpu.v1.WatchGPUsRequest
+	(*WatchGPUsResponse)(nil),     // 31: vgpu.v1.WatchGPUsResponse
+	(*CordonGPURequest)(nil),      // 32: vgpu.v1.CordonGPURequest
+	(*CordonGPUResponse)(nil),     // 33: vgpu.v1.CordonGPUResponse
+	(*UncordonGPURequest)(nil),    // 34: vgpu.v1.UncordonGPURequest
+	(*UncordonGPUResponse)(nil),   // 35: vgpu.v1.UncordonGPUResponse
+	(*DrainGPURequest)(nil),       // 36: vgpu.v1.DrainGPURequest
+	(*DrainGPUResponse)(nil),      // 37: vgpu.v1.DrainGPUResponse
+	(*SetPolicyRequest)(nil),      // 38: vgpu.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),     // 39: vgpu.v1.SetPolicyResponse
+	nil,                           // 40: vgpu.v1.CreateRequest.AnnotationsEntry
+	nil,                           // 41: vgpu.v1.UpdateRequest.AnnotationsEntry
+	nil,                           // 42: vgpu.v1.Event.ChangesEntry
+	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
 }
 var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	0,  // 0: vgpu.v1.CreateRequest.container:type_name -> vgpu.v1.Container
-	38, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
+	40, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
 	7,  // 2: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
 	0,  // 3: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
-	39, // 4: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
+	41, // 4: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
 	14, // 5: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
 	8,  // 6: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
 	9,  // 7: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
 	14, // 8: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
 	14, // 9: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
 	0,  // 10: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
-	41, // 11: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
-	15, // 12: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
-	42, // 13: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
-	41, // 14: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	41, // 15: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	41, // 16: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
-	18, // 17: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	41, // 18: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
-	20, // 19: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
-	19, // 20: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
-	41, // 21: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	41, // 22: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	41, // 23: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
-	42, // 24: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
-	19, // 25: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
-	41, // 26: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
-	25, // 27: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
-	20, // 28: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
-	42, // 29: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
-	0,  // 30: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
-	40, // 31: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
-	19, // 32: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
-	18, // 33: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	18, // 34: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	18, // 35: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	18, // 36: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	19, // 37: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
-	1,  // 38: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	3,  // 39: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	5,  // 40: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
-	10, // 41: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
-	12, // 42: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	16, // 43: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	21, // 44: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	23, // 45: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
-	26, // 46: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
-	28, // 47: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
-	30, // 48: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
-	32, // 49: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
-	34, // 50: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
-	36, // 51: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
-	2,  // 52: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	4,  // 53: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	6,  // 54: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
-	11, // 55: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
-	13, // 56: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	17, // 57: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	22, // 58: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	24, // 59: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
-	27, // 60: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
-	29, // 61: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
-	31, // 62: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
-	33, // 63: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
-	35, // 64: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
-	37, // 65: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
-	52, // [52:66] is the sub-list for method output_type
-	38, // [38:52] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	43, // 11: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
+	16, // 12: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
+	44, // 13: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
+	15, // 14: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
+	43, // 15: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	43, // 16: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	43, // 17: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
+	19, // 18: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	43, // 19: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	21, // 20: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
+	20, // 21: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
+	43, // 22: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	43, // 23: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	43, // 24: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	44, // 25: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	20, // 26: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
+	24, // 27: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
+	43, // 28: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
+	27, // 29: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
+	21, // 30: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
+	44, // 31: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
+	0,  // 32: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
+	42, // 33: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
+	20, // 34: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
+	19, // 35: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	19, // 36: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	19, // 37: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	19, // 38: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	20, // 39: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
+	1,  // 40: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	3,  // 41: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	5,  // 42: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	10, // 43: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
+	12, // 44: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	17, // 45: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	22, // 46: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	25, // 47: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
+	28, // 48: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
+	30, // 49: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
+	32, // 50: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
+	34, // 51: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
+	36, // 52: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
+	38, // 53: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
+	2,  // 54: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	4,  // 55: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	6,  // 56: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	11, // 57: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
+	13, // 58: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	18, // 59: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	23, // 60: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	26, // 61: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
+	29, // 62: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
+	31, // 63: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
+	33, // 64: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
+	35, // 65: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
+	37, // 66: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
+	39, // 67: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
+	54, // [54:68] is the sub-list for method output_type
+	40, // [40:54] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
@@ -2956,15 +3139,15 @@ func file_vgpu_api_v1_vgpu_proto_init() {
 	if File_vgpu_api_v1_vgpu_proto != nil {
 		return
 	}
-	file_vgpu_api_v1_vgpu_proto_msgTypes[18].OneofWrappers = []any{}
-	file_vgpu_api_v1_vgpu_proto_msgTypes[24].OneofWrappers = []any{}
+	file_vgpu_api_v1_vgpu_proto_msgTypes[19].OneofWrappers = []any{}
+	file_vgpu_api_v1_vgpu_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vgpu_api_v1_vgpu_proto_rawDesc), len(file_vgpu_api_v1_vgpu_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

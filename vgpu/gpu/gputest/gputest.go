@@ -6,6 +6,7 @@ package gputest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 
@@ -23,7 +24,9 @@ type Inventory struct {
 	mu      sync.Mutex
 	health  map[string]gpu.Health
 	free    map[string]uint64
-	pending []gpu.Health // not yet told to the watcher
+	used    map[string]map[int]uint64
+	hung    chan struct{} // the driver does not say who uses what until it is closed
+	pending []gpu.Health  // not yet told to the watcher
 	wake    chan struct{}
 }
 
@@ -34,7 +37,7 @@ func UUID(n int) string { return fmt.Sprintf("GPU-00000000-0000-0000-0000-%012x"
 
 // New is an inventory of n GPUs.
 func New(n int) *Inventory {
-	i := &Inventory{health: map[string]gpu.Health{}, free: map[string]uint64{}, wake: make(chan struct{}, 1)}
+	i := &Inventory{health: map[string]gpu.Health{}, free: map[string]uint64{}, used: map[string]map[int]uint64{}, wake: make(chan struct{}, 1)}
 	for k := range n {
 		i.gpus = append(i.gpus, gpu.GPU{
 			UUID: UUID(k), Model: "Test GPU", MemoryBytes: MemoryBytes, PCIBusID: fmt.Sprintf("00000000:%02X:00.0", k+1),
@@ -65,6 +68,30 @@ func (i *Inventory) SetFree(uuid string, bytes uint64) {
 	i.free[uuid] = bytes
 }
 
+// SetUsed says how much of a GPU's memory a process uses.
+func (i *Inventory) SetUsed(uuid string, pid int, bytes uint64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.used[uuid] == nil {
+		i.used[uuid] = map[int]uint64{}
+	}
+	i.used[uuid][pid] = bytes
+}
+
+// Hang keeps all who ask for processes until the returned function is called.
+func (i *Inventory) Hang() (end func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	hung := make(chan struct{})
+	i.hung = hung
+	return sync.OnceFunc(func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.hung = nil
+		close(hung)
+	})
+}
+
 func (i *Inventory) Name() string    { return "fake:" + strconv.Itoa(len(i.gpus)) }
 func (i *Inventory) GPUs() []gpu.GPU { return i.gpus }
 func (i *Inventory) Close() error    { return nil }
@@ -82,6 +109,18 @@ func (i *Inventory) Free(uuid string) (uint64, error) {
 		return 0, fmt.Errorf("there is no GPU %s", uuid)
 	}
 	return bytes, nil
+}
+
+func (i *Inventory) Processes(uuid string) (map[int]uint64, error) {
+	i.mu.Lock()
+	hung := i.hung
+	i.mu.Unlock()
+	if hung != nil {
+		<-hung
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return maps.Clone(i.used[uuid]), nil
 }
 
 func (i *Inventory) Watch(ctx context.Context, changes chan<- gpu.Health) {

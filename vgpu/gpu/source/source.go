@@ -111,7 +111,7 @@ var optional = append([]string{
 	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetComputeRunningProcesses",
 	"nvmlDeviceGetMPSComputeRunningProcesses", "nvmlSystemGetProcessName", "nvmlDeviceGetFieldValues", "nvmlDeviceGetRemappedRows",
 	"nvmlDeviceGetRetiredPagesPendingStatus", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetCurrentClocksEventReasons",
-	"nvmlDeviceGetCurrentClocksThrottleReasons",
+	"nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetGraphicsRunningProcesses",
 }, eventFunctions...)
 
 // has says whether the library has a function of optional.

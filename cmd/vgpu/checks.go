@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
+)
+
+// checkDriver looks whether the files of the driver can be loaded here.
+func checkDriver(p *patient) []finding {
+	return eachLibrary(p, func(l *v1.DriverLibrary) finding {
+		if _, err := gpu.Exports(l.GetDriver()); err != nil {
+			return fault("install the driver again, and restart vgpud", "%s", err)
+		}
+		return ok("%s, version %s", l.GetDriver(), p.info.GetDriverVersion())
+	})
+}
+
+// checkLibrary looks whether the libraries in the driver's place can be.
+func checkLibrary(p *patient) []finding {
+	return eachLibrary(p, func(l *v1.DriverLibrary) finding {
+		if _, err := gpu.Exports(l.GetLibrary()); err != nil {
+			return fault("run make install, or set the section [library] of vgpud.toml, and restart vgpud", "%s", err)
+		}
+		return ok("%s", l.GetLibrary())
+	})
+}
+
+// checkNames looks for what the driver has and the library in its place does not.
+// One that looks like a submission is not gated, others do no harm.
+func checkNames(p *patient) []finding {
+	return eachLibrary(p, func(l *v1.DriverLibrary) finding {
+		unknown, err := gpu.Unknown(l.GetDriver(), l.GetLibrary())
+		if err != nil {
+			return finding{Result: checkSkipped, Detail: err.Error()}
+		}
+		submit := slices.DeleteFunc(slices.Clone(unknown), func(name string) bool { return !gpu.Submits(name) })
+		switch {
+		case len(submit) > 0:
+			return fault("upgrade vgpu: containers that call them compute outside their turns",
+				"%s exports %s, which the library does not gate", l.GetName(), some(submit))
+		case len(unknown) > 0:
+			return ok("%s exports %s, which the library does not know; none looks like a submission, and all reach the driver", l.GetName(), some(unknown))
+		}
+		return ok("the library knows all that %s exports", l.GetName())
+	})
+}
+
+func eachLibrary(p *patient, look func(*v1.DriverLibrary) finding) (all []finding) {
+	for _, l := range p.info.GetLibraries() {
+		all = append(all, look(l))
+	}
+	if len(all) == 0 {
+		return []finding{{Result: checkSkipped, Detail: "vgpud does not say which files it uses: it is an older one"}}
+	}
+	return all
+}
+
+// some is a list for people: the first few, and how many more there are.
+func some(names []string) string {
+	const most = 8
+	if more := len(names) - most; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkGPUs looks for GPUs that take no grants.
+func checkGPUs(p *patient) []finding {
+	var faults []finding
+	for _, g := range p.gpus {
+		if g.GetState() == "UNHEALTHY" {
+			faults = append(faults, fault("see the kernel's log, and nvidia-smi -q -i "+g.GetUuid(), "%s takes no grants: %s", g.GetUuid(), g.GetReason()))
+		}
+	}
+	if len(p.gpus) == 0 {
+		faults = append(faults, fault("see vgpud's log (\"journalctl -u vgpud\")", "there is no GPU"))
+	}
+	return unless(faults, "no GPU is UNHEALTHY")
+}
+
+// checkGate looks for containers that compute, or may compute, outside their
+// turns.
+func checkGate(p *patient) []finding {
+	var faults []finding
+	for _, v := range p.vgpus {
+		who := name(v)
+		if n := v.GetUngated(); n > 0 {
+			faults = append(faults, fault("upgrade vgpu, then start the container anew", "%s: %d look-ups of functions that submit work could not be gated", who, n))
+		}
+		if v.GetState() == "OVERRUN" {
+			faults = append(faults, fault("see what it runs; engine.overrun in vgpud.toml says what becomes of such", "%s did not drain in time: others are granted beside it", who))
+		}
+	}
+	return unless(faults, "no container is known to compute outside its turns")
+}
+
+// checkConnections looks for processes that do not speak the protocol.
+func checkConnections(p *patient) []finding {
+	var faults []finding
+	for _, v := range p.vgpus {
+		if n := v.GetRubbish(); n > 0 {
+			faults = append(faults, fault("see vgpud's log for what came first", "%s: %d connections were closed because of what came over them", name(v), n))
+		}
+	}
+	return unless(faults, "all processes speak the protocol")
+}
+
+func unless(faults []finding, well string) []finding {
+	if len(faults) > 0 {
+		return faults
+	}
+	return []finding{ok("%s", well)}
+}
+
+// name is how a fault names a vGPU.
+func name(v *v1.VGPU) string {
+	return fmt.Sprintf("%s (%s/%s)", v.GetId(), v.GetContainer().GetNamespace(), v.GetContainer().GetId())
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/version"
+)
+
+// shared compiles a shared object that exports functions.
+func shared(t *testing.T, functions ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	source, so := filepath.Join(dir, "l.c"), filepath.Join(dir, "l.so")
+	text := ""
+	for _, f := range functions {
+		text += "int " + f + "(void) { return 0; }\n"
+	}
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cc", "-shared", "-fPIC", "-o", so, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return so
+}
+
+// diagnosis is what the doctor finds, by check.
+func diagnosis(t *testing.T, f vgpud) (code int, found map[string][]finding) {
+	t.Helper()
+	code, stdout, stderr := vgpu(t, "doctor", "--output", "json", "--address", serve(t, f))
+	var all []finding
+	if err := json.Unmarshal([]byte(stdout), &all); err != nil {
+		t.Fatalf("%v: %s%s", err, stdout, stderr)
+	}
+	found = make(map[string][]finding)
+	for _, f := range all {
+		found[f.Check] = append(found[f.Check], f)
+		if (f.Result == checkFault) != (f.Advice != "") {
+			t.Errorf("a fault, and nothing else, has advice: %+v", f)
+		}
+	}
+	return code, found
+}
+
+func TestAWellMachine(t *testing.T) {
+	l := &v1.DriverLibrary{Name: "libcuda.so.1", Driver: shared(t, "cuInit", "cuOdd"), Library: shared(t, "cuInit")}
+	code, found := diagnosis(t, vgpud{well: true, version: version.Version, libraries: []*v1.DriverLibrary{l}})
+	if code != 0 || len(found) != len(checks()) {
+		t.Errorf("exit code %d: %+v", code, found)
+	}
+	for _, all := range found {
+		for _, f := range all {
+			if f.Result != checkOK {
+				t.Errorf("%+v", f)
+			}
+		}
+	}
+	if d := found["names"][0].Detail; !strings.Contains(d, "cuOdd") {
+		t.Error(d)
+	}
+}
+
+func TestEachFaultIsFound(t *testing.T) {
+	ours, theirs := shared(t, "cuInit"), shared(t, "cuInit", "cuLaunchNew")
+	well := func() vgpud {
+		return vgpud{well: true, version: version.Version, libraries: []*v1.DriverLibrary{{Name: "libcuda.so.1", Driver: ours, Library: ours}}}
+	}
+	for check, tc := range map[string]struct {
+		make func(*vgpud)
+		says []string
+	}{
+		"vgpud":       {func(f *vgpud) { f.version = "v0" }, []string{"vgpud is version v0"}},
+		"driver":      {func(f *vgpud) { f.libraries[0].Driver = "/does/not/exist" }, []string{"/does/not/exist"}},
+		"library":     {func(f *vgpud) { f.libraries[0].Library = "/etc/passwd" }, []string{"/etc/passwd"}},
+		"names":       {func(f *vgpud) { f.libraries[0].Driver = theirs }, []string{"cuLaunchNew"}},
+		"gpus":        {func(f *vgpud) { f.sick = true }, []string{"GPU-1 takes no grants: Xid 79"}},
+		"gate":        {func(f *vgpud) { f.well = false }, []string{"0123456789abcdef (default/train): 3 look-ups"}},
+		"connections": {func(f *vgpud) { f.well = false }, []string{"0123456789abcdef (default/train): 1 connections"}},
+	} {
+		f := well()
+		tc.make(&f)
+		code, found := diagnosis(t, f)
+		if code != 1 || len(found[check]) != len(tc.says) {
+			t.Fatalf("%s: exit code %d, %+v", check, code, found[check])
+		}
+		for i, says := range tc.says {
+			if got := found[check][i]; got.Result != checkFault || !strings.Contains(got.Detail, says) {
+				t.Errorf("%s: %+v", check, got)
+			}
+		}
+	}
+}
+
+func TestWithoutVgpudTheRestIsSkipped(t *testing.T) {
+	code, stdout, stderr := vgpu(t, "doctor", "--address", filepath.Join(t.TempDir(), "none"))
+	if code != 1 || !strings.HasPrefix(stdout, "fault    vgpud        vgpud does not run: nobody answers") ||
+		!strings.Contains(stdout, "-> Start it with") || !strings.Contains(stdout, "skipped  names") || !strings.Contains(stderr, "there is a fault") {
+		t.Errorf("exit code %d: %s%s", code, stdout, stderr)
+	}
+}
