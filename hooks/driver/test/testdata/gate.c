@@ -458,12 +458,19 @@ static void end_thread(int sig)
 	pthread_exit(NULL);
 }
 
+static void *ends(void *arg)
+{
+	(void)arg;
+	pthread_exit(NULL);
+}
+
 /* A thread that ends in its wait waits no more: vgpud must not grant for it again
  * and again, nor is it inside. */
 static void wait_ended(void)
 {
 	pthread_t t;
 
+	join(start_thread(ends, NULL)); /* loads what the handler needs for it */
 	signal(SIGUSR1, end_thread);
 	start();
 	t = start_thread(submitter, NULL);
