@@ -26,6 +26,11 @@ int main(int argc, char **argv)
 	hold(s[0]);
 	OK(cuLaunchCooperativeKernelMultiDevice(list, 2, 0));
 	OK(cuCtxSetCurrent(ctx[1]));
+	/* The device has nothing else to do: its kernel would be over with what comes after it. */
+	CUstream u;
+	OK(cuStreamCreate(&u, CU_STREAM_NON_BLOCKING));
+	OK(cuMemsetD32Async(p[1], 1, 1, u));
+	OK(cuStreamSynchronize(u));
 	GIVES(CUDA_ERROR_NOT_READY, cuStreamQuery(s[1]));
 	let_go();
 	OK(cuStreamSynchronize(s[1]));
