@@ -37,7 +37,7 @@
 #define PIECES_MAX      1024
 #define PIECES_UNKNOWN  32     /* at most, while nothing was measured */
 #define FIRST_MARK      16     /* before anything was measured: so late */
-#define QUARTER         4      /* windows in flight */
+#define QUARTER         4      /* windows in flight; the slack of the bound */
 
 #define STALL_MIN_NS     20000000   /* a stream stands still after so long, */
 #define STALL_UNKNOWN_NS 50000000   /* or, before anything was measured, so long, */
@@ -206,11 +206,12 @@ static void ask_marks(struct vgpu_stream *s)
 	}
 }
 
-/* How many pieces may be in flight, before any allowance. */
+/* How many pieces may be in flight, before any allowance: a quarter of the bound is
+ * left for pieces that take longer than usual, and for seeing that all is over. */
 static uint64_t pieces(const struct vgpu_window *w, uint64_t bound_ns)
 {
 	uint64_t unit = w->unit_ns ? w->unit_ns : atomic_load_explicit(&typical_ns, memory_order_relaxed);
-	uint64_t n = unit ? most(bound_ns / unit, PIECES_MIN) : PIECES_UNKNOWN;
+	uint64_t n = unit ? most((bound_ns - bound_ns / QUARTER) / unit, PIECES_MIN) : PIECES_UNKNOWN;
 
 	return least(n, w->unit_ns ? PIECES_MAX : PIECES_UNKNOWN);
 }

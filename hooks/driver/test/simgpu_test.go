@@ -40,7 +40,7 @@ var simulated = sync.OnceValues(func() (string, error) {
 })
 
 // newMachine creates a simulated machine with one GPU.
-func newMachine(t *testing.T, sim string) (dir string, gpu [16]byte) {
+func newMachine(t testing.TB, sim string) (dir string, gpu [16]byte) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "machine")
 	if err := run(filepath.Join(sim, "bin", "simgpu"), "create", "--gpus", "1", dir); err != nil {

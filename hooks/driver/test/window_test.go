@@ -103,7 +103,7 @@ func ranBounded(t *testing.T, prepare func(c *client), args ...string) []operati
 	return operations(t, sim, machine)
 }
 
-func operations(t *testing.T, sim, machine string) (ops []operation) {
+func operations(t testing.TB, sim, machine string) (ops []operation) {
 	t.Helper()
 	out, err := exec.Command(filepath.Join(sim, "bin", "simgpu"), "log", machine).Output()
 	if err != nil {
