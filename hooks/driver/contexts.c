@@ -6,6 +6,7 @@
 #include <pthread.h>
 
 #include "driver.h"
+#include "memory.h"
 
 #define DEVICES  64
 #define ATTACHED 64
@@ -67,14 +68,18 @@ static void take_context(struct vgpu_call *call, CUcontext context)
 	vgpu_capture_lock();
 	call->taken = context ? vgpu_streams_take_context(context) : NULL;
 	vgpu_capture_unlock();
+	call->charges = context ? vgpu_charges_take_context(context) : NULL;
 }
 
 static void end_context(struct vgpu_call *call, bool gone)
 {
+	vgpu_charge_taken(call->charges, gone);
 	if (gone)
 		vgpu_streams_gone(call->taken, true);
 	else
 		vgpu_streams_put_back(call->taken);
+	if (gone)
+		vgpu_driver_changed(-1);
 	vgpu_thread.nested--;
 	vgpu_fence_release();
 	if (gone)
@@ -180,6 +185,9 @@ void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green)
 		context = NULL;
 	vgpu_thread.nested--;
 	vgpu_context_destroy_begin(call, context);
+	/* Its memory is the primary context's. */
+	vgpu_charge_taken(call->charges, false);
+	call->charges = NULL;
 }
 
 static bool known(CUdevice device)
@@ -197,12 +205,13 @@ void vgpu_primary_retain_begin(struct vgpu_call *call)
 void vgpu_primary_retain_end(struct vgpu_call *call, CUresult r, CUcontext *context, CUdevice device)
 {
 	(void)call;
-	vgpu_thread.nested--;
 	if (r == CUDA_SUCCESS && context && known(device)) {
 		primary.context[device] = *context;
-		primary.retained[device]++;
+		if (primary.retained[device]++ == 0)
+			vgpu_driver_changed(device);
 	}
 	pthread_mutex_unlock(&primary.lock);
+	vgpu_thread.nested--;
 }
 
 void vgpu_primary_reset_begin(struct vgpu_call *call, CUdevice device)
@@ -236,8 +245,10 @@ void vgpu_primary_release_end(struct vgpu_call *call, CUresult r, CUdevice devic
 		primary.retained[device]--;
 	/* It may have been retained by a way that no hook sees: the driver knows. */
 	gone = r == CUDA_SUCCESS && VGPU_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
-	if (gone && !call->last && call->context)
+	if (gone && !call->last && call->context) {
 		call->taken = vgpu_streams_take_context(call->context);
+		call->charges = vgpu_charges_take_context(call->context);
+	}
 	pthread_mutex_unlock(&primary.lock);
 	end_context(call, gone);
 }

@@ -385,6 +385,7 @@ struct vgpu_call {
 	bool fenced;
 	bool last;                 /* it destroys, and does not only lower a count */
 	struct vgpu_stream *taken;
+	struct vgpu_charge *charges; /* of a context that is ended (memory.h) */
 	/* Of a whole context: what each busy stream had, before the call. */
 	unsigned n, room;
 	struct vgpu_mark *marks;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hooked names: generated functions around the calls of driver.h. */
 #include "driver.h"
+#include "memory.h"
 
 #include "gen/hooks.inc"
 

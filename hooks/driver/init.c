@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "driver.h"
+#include "memory.h"
 
 atomic_bool vgpu_active;
 _Thread_local struct vgpu_thread vgpu_thread __attribute__((tls_model("initial-exec")));
@@ -116,6 +117,7 @@ static CUresult first_init(__typeof__(&cuInit) real, unsigned int flags)
 	if (r == CUDA_SUCCESS) {
 		if (atexit(at_exit) != 0)
 			return CUDA_ERROR_OUT_OF_MEMORY;
+		vgpu_devices_find(uuid, n);
 		init.initialised = true;
 		atomic_store_explicit(&vgpu_active, true, memory_order_release);
 		vgpu_procaddr_report();

@@ -68,6 +68,23 @@ void vgpu_gate_complete(void);
  * and no bound. Cheap; it changes at any time. */
 uint32_t vgpu_gate_bound_us(void);
 
+/*
+ * The memory ledger. gpu is an index into what vgpu_gate_bind returned. None of
+ * these is called on the library's thread or inside the gate: the first and the
+ * third may wait for vgpud.
+ */
+/* Before memory is allocated. 0: bytes of it may be; -1: they may not, for want
+ * of memory, or as the vGPU was removed. */
+int vgpu_gate_charge(unsigned gpu, uint64_t bytes);
+/* After it was freed: as much as was charged. Never waits. */
+void vgpu_gate_refund(unsigned gpu, uint64_t bytes);
+/* The vGPU's limit on this GPU and what all its processes use there; flags are
+ * of enum vgpu_memory_flag. -1 if neither is known. */
+int vgpu_gate_memory(unsigned gpu, uint64_t flags, uint64_t *limit, uint64_t *used);
+/* A context or module was made or has ended: what the driver itself uses is not
+ * what it was. Never waits. */
+void vgpu_gate_memory_changed(unsigned gpu);
+
 /* Stops the library's thread; the gate stays as it is. For atexit. */
 void vgpu_gate_stop(void);
 

@@ -102,6 +102,8 @@ int vgpu_sock_connect(const char *path);
 int vgpu_sock_hello(int sock, int page_fd, struct vgpu_msg *answer, int *fd);
 void vgpu_sock_ring(enum vgpu_msg_type type);
 int vgpu_sock_send(int sock, struct vgpu_msg *msg, int fd);
+/* As send, but never waits: -1 if the socket is full. */
+int vgpu_sock_try_send(int sock, struct vgpu_msg *msg);
 /* 1: a message; 0: none now; -1: the connection is gone. */
 int vgpu_sock_recv(int sock, struct vgpu_msg *msg, int *fd);
 
@@ -109,6 +111,16 @@ int vgpu_sock_recv(int sock, struct vgpu_msg *msg, int *fd);
 void vgpu_sock_stats(void);
 /* Whether the connection still stands. */
 bool vgpu_sock_alive(void);
+
+/* memory.c; called by the library's thread */
+/* What came: a MEMORY_IS, or a REFUSED that is no answer to a BIND. */
+void vgpu_memory_answer(const struct vgpu_msg *msg);
+/* vgpud is back: asks again what was not answered. */
+void vgpu_memory_again(void);
+/* Nobody has listened for so long: answers itself, if the policy is to go on. */
+void vgpu_memory_stand_in(uint64_t away_ns);
+/* The thread has ended: nobody waits for an answer any more. */
+void vgpu_memory_end(void);
 
 /* thread.c */
 /* Ends a revoked turn, whose word was read as w, if nothing of it is left. False

@@ -62,6 +62,11 @@ int vgpu_sock_send(int sock, struct vgpu_msg *msg, int fd)
 	return send_flags(sock, msg, fd, 0);
 }
 
+int vgpu_sock_try_send(int sock, struct vgpu_msg *msg)
+{
+	return send_flags(sock, msg, -1, MSG_DONTWAIT);
+}
+
 /* Rings a doorbell. If the connection is gone the bell is lost, and nothing
  * with it: the library's thread says HELLO again and vgpud reads the page. If
  * the socket is full there are bells enough in it to make vgpud look. */

@@ -91,6 +91,8 @@ static bool read_messages(void)
 			break;
 		if (msg.type == VGPU_BOUND || msg.type == VGPU_REFUSED)
 			answer_bind(&msg);
+		if (msg.type == VGPU_MEMORY_IS || msg.type == VGPU_REFUSED)
+			vgpu_memory_answer(&msg);
 		else if (msg.type == VGPU_WAIT)
 			memcpy(why, msg.text, sizeof(why));
 		/* A NUDGE says no more than: look. */
@@ -231,6 +233,8 @@ static bool reconnect(void)
 					close(fd);
 				if (answer.type == VGPU_WELCOME)
 					break;
+				if (answer.code == VGPU_ERR_REMOVED)
+					vgpu_memory_answer(&answer);
 				heard = now_ns();
 				ns = REFUSED_NS;
 			}
@@ -239,6 +243,7 @@ static bool reconnect(void)
 			 * busy (EAGAIN): it may grant others again any time;
 			 * nor one that removed this vGPU (ENOENT). */
 			away = now_ns() - heard;
+			vgpu_memory_stand_in(away);
 			if (stand_in(away)) {
 				mine = true;
 				if (!said && may_say())
@@ -257,6 +262,7 @@ static bool reconnect(void)
 	if (vgpu_gate.bind_asked)
 		vgpu_sock_ring(VGPU_BIND);
 	pthread_mutex_unlock(&vgpu_gate.bind_lock);
+	vgpu_memory_again();
 	return true;
 }
 
@@ -321,4 +327,5 @@ void vgpu_thread_stop(void)
 	vgpu_gate.thread_runs = false;
 	if (write(vgpu_gate.stop_fd, &one, sizeof(one)) == (ssize_t)sizeof(one))
 		pthread_join(vgpu_gate.thread, NULL);
+	vgpu_memory_end();
 }

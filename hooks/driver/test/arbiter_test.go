@@ -24,9 +24,11 @@ type arbiter struct {
 	auto    atomic.Bool // grant every PENDING at once
 	slow    atomic.Bool // answer no BIND; the test does
 	deaf    atomic.Bool // answer no HELLO
+	gone    atomic.Bool // the vGPU was removed: refuse every HELLO
 	clients chan *client
 	hellos  atomic.Int32
 	absence atomic.Uint32 // absence_ms of new pages
+	ledger  *ledger
 
 	mu       sync.Mutex
 	listener *net.UnixListener
@@ -51,7 +53,7 @@ func uuid(b byte) (u [16]byte) {
 
 func newArbiter(t testing.TB) *arbiter {
 	t.Helper()
-	a := &arbiter{t: t, dir: t.TempDir(), gpus: [][16]byte{uuid(1)}, clients: make(chan *client, 64)}
+	a := &arbiter{t: t, dir: t.TempDir(), gpus: [][16]byte{uuid(1)}, clients: make(chan *client, 64), ledger: newLedger()}
 	a.back()
 	t.Cleanup(a.away)
 	return a
@@ -148,12 +150,18 @@ func (a *arbiter) serve(conn *net.UnixConn) {
 		switch m.Type {
 		case wire.Hello:
 			a.hellos.Add(1)
+			if a.gone.Load() {
+				c.send(wire.Msg{Type: wire.Refused, Code: wire.ErrRemoved})
+				return
+			}
 			page, fds, err := a.pageIn(oob[:oobn])
 			if err != nil {
 				a.t.Error(err)
 				return
 			}
 			c.page = page
+			a.ledger.came(c)
+			defer a.ledger.left(c)
 			if a.deaf.Load() {
 				a.clients <- c
 				continue
@@ -178,6 +186,10 @@ func (a *arbiter) serve(conn *net.UnixConn) {
 				w = *a.refuse
 			}
 			c.send(w)
+		case wire.Memory:
+			if c.page != nil { // else it is asked again after the HELLO
+				a.ledger.answer(c, m)
+			}
 		case wire.Pending:
 			c.msgs <- m
 			if a.auto.Load() {

@@ -65,7 +65,7 @@ func build(dir string) error {
 		return run("cc", append(all, args...)...)
 	}
 	fake := func(out string, args ...string) error {
-		return cc(out, append([]string{"-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "testdata/fake_driver.c"}, args...)...)
+		return cc(out, append([]string{"-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "testdata/fake_driver.c", "testdata/fake_memory.c"}, args...)...)
 	}
 	gate, err := filepath.Glob("../../gate/*.c")
 	if err != nil {
@@ -86,6 +86,7 @@ func build(dir string) error {
 		program("submit", filepath.Join(dir, "fake.so")),
 		program("capture", filepath.Join(dir, "fake.so")),
 		program("held", filepath.Join(dir, "fake.so")),
+		program("memory", filepath.Join(dir, "fake.so"), "-pthread"),
 		program("overlap", filepath.Join(dir, "fake.so"), "-rdynamic"),
 		cc("plugin.so", append([]string{"-shared", "-fPIC", "testdata/plugin.c"}, sanitize...)...),
 		program("unknown", filepath.Join(dir, "fake-extra.so")),

@@ -419,6 +419,29 @@ void vgpu_sock_stats(void)
 	unreached();
 }
 
+/* Memory has nothing to do with the grant word. */
+void vgpu_memory_answer(const struct vgpu_msg *msg)
+{
+	(void)msg;
+	unreached();
+}
+
+void vgpu_memory_again(void)
+{
+	unreached();
+}
+
+void vgpu_memory_stand_in(uint64_t away_ns)
+{
+	(void)away_ns;
+	unreached();
+}
+
+void vgpu_memory_end(void)
+{
+	unreached();
+}
+
 bool vgpu_sock_alive(void)
 {
 	unreached();

@@ -36,6 +36,7 @@ struct CUstream_st {
 
 struct CUctx_st {
 	int alive, usage;
+	CUdevice device;
 	struct CUstream_st legacy;
 	struct CUstream_st *per_thread[64];
 };
@@ -73,6 +74,11 @@ int fake_launches(void);
 int fake_captured(void);
 int fake_events(void);
 const char *fake_visible(void);
+
+/* fake_memory.c */
+void fake_context_gone(CUcontext ctx);
+void fake_synchronised(void);
+void fake_graph_launched(void);
 
 #define READY if (owner != getpid()) return CUDA_ERROR_NOT_INITIALIZED
 
@@ -265,6 +271,7 @@ static CUresult wait_for(CUstream stream, int per_thread)
 	while (s && s->done != s->submitted)
 		pthread_cond_wait(&changed, &lock);
 	pthread_mutex_unlock(&lock);
+	fake_synchronised();
 	return s ? sticky : CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -334,6 +341,30 @@ CUresult cuDeviceGet(CUdevice *d, int ordinal)
 	return CUDA_SUCCESS;
 }
 
+/* The number of a GPU is the byte that its UUID is made of. */
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice d)
+{
+	const char *at = visible;
+	unsigned byte;
+
+	READY;
+	while (d-- > 0 && at)
+		at = (at = strchr(at, ',')) ? at + 1 : NULL;
+	if (!at || sscanf(at, "GPU-%2x", &byte) != 1)
+		return CUDA_ERROR_INVALID_DEVICE;
+	memset(uuid, (int)byte, sizeof(*uuid));
+	return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice *d)
+{
+	READY;
+	if (!depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*d = stack[depth - 1]->device;
+	return CUDA_SUCCESS;
+}
+
 /* Nine integers and a float: for the trampoline's first call. */
 CUresult cuParamSetf(CUfunction f, int offset, float value)
 {
@@ -385,7 +416,6 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
 {
 	READY;
 	(void)flags;
-	(void)dev;
 	if (reuse && freed_context) {
 		*ctx = freed_context;
 		pthread_mutex_lock(&lock);
@@ -396,6 +426,7 @@ CUresult cuCtxCreate_v2(CUcontext *ctx, unsigned int flags, CUdevice dev)
 		*ctx = calloc(1, sizeof(**ctx));
 		begin_context(*ctx);
 	}
+	(*ctx)->device = dev;
 	stack[depth++] = *ctx;
 	return CUDA_SUCCESS;
 }
@@ -411,6 +442,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
 	if (depth && stack[depth - 1] == ctx)
 		depth--;
 	freed_context = ctx;
+	fake_context_gone(ctx);
 	point(IN_CONTEXT_DESTROY);
 	return CUDA_SUCCESS;
 }
@@ -433,9 +465,9 @@ CUresult cuCtxDetach(CUcontext ctx)
 CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
 {
 	READY;
-	(void)dev;
 	if (retains++ == 0)
 		begin_context(&primary);
+	primary.device = dev;
 	*ctx = &primary;
 	return CUDA_SUCCESS;
 }
@@ -444,14 +476,24 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
 	READY;
 	(void)dev;
-	if (--retains == 0)
+	if (--retains == 0) {
 		primary.alive = 0;
+		fake_context_gone(&primary);
+	}
 	point(IN_PRIMARY_RELEASE);
 	return CUDA_SUCCESS;
 }
 
 /* Somebody retains it by a way that nothing exports. */
 void fake_retain(void) { retains++; }
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	READY;
+	(void)dev;
+	fake_context_gone(&primary);
+	return CUDA_SUCCESS;
+}
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
@@ -534,6 +576,7 @@ CUresult cuCtxSynchronize(void)
 			pthread_cond_wait(&changed, &lock);
 	}
 	pthread_mutex_unlock(&lock);
+	fake_synchronised();
 	return CUDA_SUCCESS;
 }
 
@@ -764,6 +807,7 @@ CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t n)
 CUresult cuGraphLaunch(CUgraphExec g, CUstream s)
 {
 	(void)g;
+	fake_graph_launched();
 	return submit(s, 0);
 }
 
@@ -772,6 +816,12 @@ CUresult cuModuleLoadData(CUmodule *m, const void *image)
 {
 	*m = (CUmodule)0x99;
 	return cuMemcpyHtoD_v2(0, image, 1);
+}
+
+CUresult cuModuleUnload(CUmodule m)
+{
+	(void)m;
+	return CUDA_SUCCESS;
 }
 
 CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph g, const CUgraphNode *d, size_t n, CUevent e)

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driver_test
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
+)
+
+// limited is a vgpud whose only vGPU may use so much of its first GPU.
+func limited(t testing.TB, limit uint64) *arbiter {
+	t.Helper()
+	a := newArbiter(t)
+	a.auto.Store(true)
+	a.ledger.set(0, limit)
+	return a
+}
+
+// memory starts a test of memory.c.
+func memory(t *testing.T, a *arbiter, test string) (*program, *client) {
+	t.Helper()
+	p := start(t, a, "fake.so", nil, "memory", test)
+	p.expect("ready")
+	c := a.client()
+	p.goOn()
+	return p, c
+}
+
+// shown waits until the program says this, and looks at its ledger.
+func (p *program) shown(c *client, what string, used uint64) {
+	p.t.Helper()
+	p.expect(what)
+	c.used(0, used)
+	p.goOn()
+}
+
+// follow checks all that the program says: what it did, and the MiB of its
+// first GPU that it then uses.
+func (p *program) follow(c *client) {
+	p.t.Helper()
+	for line := p.line(); line != "done"; line = p.line() {
+		what, number, ok := strings.Cut(line, ": ")
+		used, err := strconv.ParseUint(number, 10, 64)
+		if !ok || err != nil {
+			p.t.Fatalf("the program said %q; stderr:\n%s", line, p.stderr)
+		}
+		if got := c.uses(0); got != used*mib {
+			p.t.Errorf("%s: the process uses %d bytes, want %d MiB", what, got, used)
+		}
+		p.goOn()
+	}
+	if err := p.cmd.Wait(); err != nil {
+		p.t.Fatalf("%v; stderr:\n%s", err, p.stderr)
+	}
+}
+
+// Each is named after what users of other products complain about, or after the
+// allocator; the number in its lines is what must be charged then.
+func TestMemoryIsChargedAsLongAsItIsThere(t *testing.T) {
+	for _, name := range []string{
+		"vmm", "managed", "sizes", "arrays", "contexts", "given-out-again", "graphs", "graph-debt", "captured-alloc", "pool-threads",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, c := memory(t, limited(t, 64*mib), name)
+			p.follow(c)
+		})
+	}
+}
+
+func TestMemoryDoesNotRunOutByAllocatingAndFreeing(t *testing.T) {
+	t.Run("plain", func(t *testing.T) {
+		t.Parallel()
+		p, c := memory(t, limited(t, 64*mib), "cycles")
+		p.shown(c, "freed", 0)
+		p.shown(c, "full", 64)
+		p.done()
+	})
+	for _, name := range []string{"pool-cycles", "late-pool-cycles"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, c := memory(t, limited(t, 64*mib), name)
+			p.shown(c, "kept", 40)
+			p.shown(c, "reclaimed", 60)
+			p.done()
+		})
+	}
+}
+
+func TestPoolsAreChargedWhatTheyReserve(t *testing.T) {
+	t.Parallel()
+	p, c := memory(t, limited(t, 64*mib), "pool-growth")
+	p.shown(c, "two blocks", 8)
+	p.shown(c, "trimmed", 0)
+	p.shown(c, "too much", 0)
+	p.shown(c, "kept", 32)
+	p.shown(c, "destroyed", 0)
+	p.shown(c, "of the host", 0)
+	p.done()
+}
+
+func TestMemoryOfTheHostIsNotChargedAndNoContextIsNeeded(t *testing.T) {
+	t.Parallel()
+	p, c := memory(t, limited(t, 64*mib), "host-location")
+	p.shown(c, "of the host", 0)
+	p.shown(c, "of the device", 40)
+	p.shown(c, "released", 0)
+	p.done()
+}
+
+func TestTotalIsTheLimitAndNeverMoreThanThereIs(t *testing.T) {
+	t.Parallel()
+	a := limited(t, 100*mib)
+	p := start(t, a, "fake.so", nil, "memory", "info")
+	p.expect("without a context 100")
+	for _, test := range []struct {
+		limit uint64
+		free  string
+		total string
+	}{
+		{200, "free 190 of 200", "total 200"},
+		{5, "free 0 of 5", "total 5"},          // less than is used
+		{5000, "free 290 of 300", "total 300"}, // more than the GPU has
+	} {
+		a.ledger.set(0, test.limit*mib)
+		p.goOn()
+		p.expect(test.free)
+		p.expect(test.total)
+	}
+	p.expect("Fake GPU (vGPU)")
+	p.expect("Fake GPU (v")
+	p.expect("Fake")
+	p.done()
+}
+
+// The limit is the container's, over all its processes, and may change.
+func TestFreeIsWhatOtherProcessesLeave(t *testing.T) {
+	t.Parallel()
+	a := limited(t, 100*mib)
+	one, c1 := memory(t, a, "beside")
+	one.expect("free 100")
+	two := startIn(t, a, nil, filepath.Join(built, "memory"), "beside")
+	two.expect("ready")
+	c2 := a.client()
+	two.goOn()
+	two.expect("free 100")
+
+	one.goOn()
+	one.expect("0")
+	two.goOn()
+	two.expect("0")
+	one.goOn()
+	one.expect("free 20")
+	one.goOn()
+	one.expect("2") // out of memory, though this process uses 40 of 100
+	c1.used(0, 40)
+
+	a.ledger.set(0, 120*mib)
+	two.goOn()
+	two.expect("free 40")
+	two.goOn()
+	two.expect("0")
+	c2.used(0, 80)
+	a.ledger.set(0, 60*mib)
+	one.goOn()
+	one.expect("free 0")
+	one.goOn()
+	one.expect("2")
+	c1.used(0, 40)
+}
+
+func TestCreditIsRecalledWhileThreadsAllocate(t *testing.T) {
+	t.Parallel()
+	a := limited(t, 64*mib)
+	a.ledger.chunk = 8 * mib
+	p, c := memory(t, a, "recalled")
+	for over := false; !over; {
+		select {
+		case line := <-p.lines:
+			if over = true; line != "exact" {
+				t.Fatalf("the program said %q; stderr:\n%s", line, p.stderr)
+			}
+		case <-time.After(200 * time.Microsecond):
+			a.ledger.recallAll(0)
+		}
+	}
+	a.ledger.recallAll(0)
+	if m := &c.page.Memory()[0]; m.Leased.Load() != 0 || m.Credit.Load() != 0 {
+		t.Errorf("%d bytes are leased, %d of them as credit, of which all were given back", m.Leased.Load(), m.Credit.Load())
+	}
+	if n := a.ledger.asked.Load(); n < 2 {
+		t.Errorf("vgpud was asked %d times: nothing was recalled", n)
+	}
+	p.goOn()
+	p.done()
+}
+
+func TestMemoryWhileVgpudIsAway(t *testing.T) {
+	// until the program asks for what was not leased
+	toQuestion := func(t *testing.T, a *arbiter) (*program, *client) {
+		t.Helper()
+		a.ledger.chunk = 20 * mib
+		p, c := memory(t, a, "away")
+		p.expect("leased")
+		a.away()
+		p.goOn()
+		p.shown(c, "within", 20)
+		p.expect("asks")
+		return p, c
+	}
+	t.Run("it waits, and asks again", func(t *testing.T) {
+		t.Parallel()
+		a := limited(t, 64*mib)
+		p, _ := toQuestion(t, a)
+		a.back()
+		c := a.client() // with the same page
+		p.expect("0")
+		c.used(0, 25)
+		p.goOn()
+		p.shown(c, "freed", 5)
+		p.done()
+	})
+	t.Run("and is told that there is no more", func(t *testing.T) {
+		t.Parallel()
+		a := limited(t, 24*mib)
+		p, _ := toQuestion(t, a)
+		a.back()
+		c := a.client()
+		p.expect("2")
+		c.used(0, 20)
+	})
+	t.Run("a vGPU that was removed gets none", func(t *testing.T) {
+		t.Parallel()
+		a := limited(t, 64*mib)
+		p, _ := toQuestion(t, a)
+		a.gone.Store(true)
+		a.back()
+		p.expect("2")
+	})
+	t.Run("nor one that is refused", func(t *testing.T) {
+		t.Parallel()
+		a := limited(t, 64*mib)
+		p, _ := toQuestion(t, a)
+		a.ledger.removed.Store(true)
+		a.back()
+		p.expect("2")
+	})
+	t.Run("it goes on alone, as the node's policy says", func(t *testing.T) {
+		t.Parallel()
+		a := opening(t)
+		a.ledger.set(0, 64*mib)
+		p, c := toQuestion(t, a)
+		p.expect("0")
+		c.used(0, 25)
+		a.back()
+		c = a.client()
+		c.used(0, 25)
+		p.goOn()
+		p.shown(c, "freed", 5)
+		p.done()
+	})
+	t.Run("but not beyond the limit that it knows", func(t *testing.T) {
+		t.Parallel()
+		a := opening(t)
+		a.ledger.set(0, 24*mib)
+		p, c := toQuestion(t, a)
+		p.expect("2")
+		c.used(0, 20)
+	})
+}
+
+// A thread that waits for vgpud holds nothing up.
+func TestThreadThatAsksForMemory(t *testing.T) {
+	t.Run("is interrupted by a handler that allocates", func(t *testing.T) {
+		t.Parallel()
+		a := limited(t, 64*mib)
+		a.ledger.silent.Store(true)
+		p, c := memory(t, a, "interrupted")
+		c.until("the question came", func() bool { return a.ledger.asked.Load() > 0 })
+		p.goOn()
+		p.expect("handled")
+		a.ledger.silent.Store(false)
+		a.hangUp()
+		c = a.client()
+		p.shown(c, "answered", 5)
+		p.shown(c, "freed", 0)
+		p.done()
+	})
+	t.Run("is not inside the gate", func(t *testing.T) {
+		t.Parallel()
+		a := limited(t, 64*mib)
+		a.ledger.silent.Store(true)
+		p, c := memory(t, a, "asks-after-launch")
+		c.until("the question came", func() bool { return a.ledger.asked.Load() > 0 })
+		if !c.revoke() {
+			t.Fatal("the turn was over before it was revoked")
+		}
+		c.expect(wire.Drained)
+		a.ledger.silent.Store(false)
+		a.hangUp()
+		c = a.client()
+		p.shown(c, "launched", 40)
+		p.done()
+	})
+	t.Run("keeps no process from its end", func(t *testing.T) {
+		t.Parallel()
+		a := limited(t, 64*mib)
+		a.ledger.silent.Store(true)
+		p, c := memory(t, a, "exits")
+		c.until("the question came", func() bool { return a.ledger.asked.Load() > 0 })
+		p.goOn()
+		p.done()
+	})
+}
+
+// The container's own CUDA_VISIBLE_DEVICES reorders the devices.
+func TestDevicesAreToldApartByTheirUUIDs(t *testing.T) {
+	t.Parallel()
+	a := limited(t, 1<<40)
+	a.gpus = [][16]byte{uuid(1), uuid(2)}
+	p := start(t, a, "fake.so", []string{"CUDA_VISIBLE_DEVICES=1,0"}, "memory", "device-order")
+	p.expect("ready")
+	c := a.client()
+	p.goOn()
+	p.expect("on the second GPU")
+	c.used(0, 0)
+	c.used(1, 10)
+	p.goOn()
+	p.expect("on the first GPU")
+	c.used(0, 20)
+	c.used(1, 10)
+	p.goOn()
+	p.done()
+}
+
+func TestVgpudIsToldWhenTheDriversOwnUseChanges(t *testing.T) {
+	t.Parallel()
+	a := limited(t, 64*mib)
+	p, c := memory(t, a, "overhead")
+	for i, what := range []string{
+		"a context", "a module", "no module", "the primary context", "no primary context", "no context",
+	} {
+		p.expect(what)
+		c.until(what+" was told", func() bool { return a.ledger.told.Load() == int32(i+1) })
+		p.goOn()
+	}
+	p.expect("many modules")
+	c.until("the context was told", func() bool { return a.ledger.told.Load() == 7 })
+	a.ledger.silent.Store(true)
+	p.goOn()
+	p.expect("loaded")
+	c.until("the first was told", func() bool { return a.ledger.told.Load() == 8 })
+	// What was not answered is told again, once for all.
+	a.hangUp()
+	c = a.client()
+	c.until("it was told again", func() bool { return a.ledger.told.Load() == 9 })
+	p.goOn()
+	p.done()
+	if n := a.ledger.told.Load(); n != 9 {
+		t.Errorf("it was told %d times, want 9", n)
+	}
+}
+
+// The same on the simulated GPU.
+func TestMemoryOfTheSimulatedGPU(t *testing.T) {
+	t.Parallel()
+	sim, err := simulated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := limited(t, 64*mib)
+	machine, gpu := newMachine(t, sim)
+	a.gpus = [][16]byte{gpu}
+	install(t, filepath.Join(sim, "lib", "libcuda.so.999.10"), filepath.Join(a.dir, "libcuda.so"))
+	p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, filepath.Join(built, "memory"), "plain")
+	c := a.client()
+	p.shown(c, "left", 0)
+	p.done()
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory ledger of this process: what it may allocate is leased by vgpud,
+ * through the page. Taking from a lease and giving back to it is one
+ * compare-and-swap. What the lease does not cover is asked for, one question at
+ * a time; the answer comes through the library's thread, which also asks again
+ * after a reconnection.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "atomic.h"
+#include "internal.h"
+
+/* How often vgpud may lease what is needed and somebody be quicker to take it:
+ * a thread of this process, or vgpud for another one. */
+#define TRIES 1000
+
+/* Where a question stands. */
+enum { NONE, ASKED, ANSWERED };
+
+/* Whether vgpud is to look at what the driver uses on a GPU. */
+enum { QUIET, TOLD, TOLD_AND_CHANGED };
+
+static struct {
+	pthread_mutex_t turn;      /* one question at a time */
+	uint32_t ended;            /* the library's thread: nobody answers any more; written once */
+	pthread_mutex_t lock;      /* guards what follows */
+	pthread_cond_t done;
+	int state;
+	uint64_t number;           /* of the newest question, from 1; 0 stands for what is only told */
+	struct vgpu_msg question, answer;
+	int driver[VGPU_UUIDS];
+	/* What vgpud said last: for when it is away. */
+	bool told[VGPU_UUIDS];
+	uint64_t limit[VGPU_UUIDS], used[VGPU_UUIDS];
+} ledger = {
+	.turn = PTHREAD_MUTEX_INITIALIZER,
+	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.done = PTHREAD_COND_INITIALIZER,
+};
+
+/* Both sides change credit at any time, so every change is one atomic step. */
+static bool take(uint64_t *credit, uint64_t bytes)
+{
+	uint64_t old = __atomic_load_n(credit, __ATOMIC_SEQ_CST);
+
+	while (old >= bytes) {
+		if (__atomic_compare_exchange_n(credit, &old, old - bytes, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return true;
+	}
+	return false;
+}
+
+static void give(uint64_t *to, uint64_t bytes)
+{
+	__atomic_add_fetch(to, bytes, __ATOMIC_SEQ_CST);
+}
+
+static uint64_t own_use(const struct vgpu_page_memory *m)
+{
+	/* Leased first: what is freed meanwhile must not make it negative. */
+	uint64_t leased = __atomic_load_n(&m->leased, __ATOMIC_SEQ_CST);
+	uint64_t credit = __atomic_load_n(&m->credit, __ATOMIC_SEQ_CST);
+
+	return leased > credit ? leased - credit : 0;
+}
+
+/* Never waits: a full socket holds questions enough. False if it was not sent. */
+static bool tell(const struct vgpu_msg *msg)
+{
+	struct vgpu_msg copy = *msg;
+
+	return vgpu_sock_try_send(vgpu_gate.sock, &copy) == 0;
+}
+
+/* Asks and waits. False: nobody answers any more, as the process is exiting. */
+static bool ask(unsigned gpu, uint64_t need, uint64_t flags, struct vgpu_msg *answer)
+{
+	struct vgpu_msg msg = { .type = VGPU_MEMORY, .a = { gpu, need, flags } };
+	bool answered;
+	int cancel;
+
+	/* The wait is a point of cancellation, and the locks are held there. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&ledger.turn);
+	pthread_mutex_lock(&ledger.lock);
+	msg.a[3] = ++ledger.number;
+	ledger.question = msg;
+	ledger.state = ASKED;
+	pthread_mutex_unlock(&ledger.lock);
+	/* Without the lock: this waits while the socket is full. If it is lost,
+	 * or comes before the HELLO of a reconnection, it is asked again. */
+	vgpu_sock_send(vgpu_gate.sock, &msg, -1);
+	pthread_mutex_lock(&ledger.lock);
+	while (ledger.state != ANSWERED && !flag_load(&ledger.ended))
+		pthread_cond_wait(&ledger.done, &ledger.lock);
+	answered = ledger.state == ANSWERED;
+	*answer = ledger.answer;
+	ledger.state = NONE;
+	pthread_mutex_unlock(&ledger.lock);
+	pthread_mutex_unlock(&ledger.turn);
+	pthread_setcancelstate(cancel, &cancel);
+	return answered;
+}
+
+int vgpu_gate_charge(unsigned gpu, uint64_t bytes)
+{
+	struct vgpu_page *page = vgpu_gate.page;
+	struct vgpu_msg answer;
+
+	if (!page || gpu >= VGPU_UUIDS)
+		return 0;
+	for (int i = 0; i < TRIES; i++) {
+		if (take(&page->memory[gpu].credit, bytes))
+			return 0;
+		if (!ask(gpu, bytes, 0, &answer))
+			return 0; /* the driver is about to go down, and the ledger with it */
+		if (answer.type != VGPU_MEMORY_IS || answer.code != VGPU_OK)
+			return -1;
+	}
+	return -1;
+}
+
+void vgpu_gate_refund(unsigned gpu, uint64_t bytes)
+{
+	struct vgpu_page *page = vgpu_gate.page;
+
+	/* At the end of the process some was allocated without a charge. */
+	if (page && gpu < VGPU_UUIDS && !flag_load(&ledger.ended))
+		give(&page->memory[gpu].credit, bytes);
+}
+
+int vgpu_gate_memory(unsigned gpu, uint64_t flags, uint64_t *limit, uint64_t *used)
+{
+	struct vgpu_msg answer;
+
+	if (!vgpu_gate.page || gpu >= VGPU_UUIDS)
+		return -1;
+	if (!ask(gpu, 0, flags, &answer) || answer.type != VGPU_MEMORY_IS)
+		return -1;
+	*limit = answer.a[1];
+	*used = answer.a[2];
+	return 0;
+}
+
+/* With the lock held. */
+static void tell_driver(unsigned gpu)
+{
+	struct vgpu_msg msg = { .type = VGPU_MEMORY, .a = { gpu, 0, VGPU_MEMORY_DRIVER, 0 } };
+
+	ledger.driver[gpu] = tell(&msg) ? TOLD : QUIET;
+}
+
+void vgpu_gate_memory_changed(unsigned gpu)
+{
+	if (!vgpu_gate.page || gpu >= VGPU_UUIDS)
+		return;
+	pthread_mutex_lock(&ledger.lock);
+	/* A program that loads a thousand modules is looked at as often as vgpud
+	 * can, and once more after the last. */
+	if (ledger.driver[gpu] == QUIET)
+		tell_driver(gpu);
+	else
+		ledger.driver[gpu] = TOLD_AND_CHANGED;
+	pthread_mutex_unlock(&ledger.lock);
+}
+
+/* With the lock held. */
+static void answer_with(const struct vgpu_msg *msg)
+{
+	ledger.answer = *msg;
+	ledger.state = ANSWERED;
+	pthread_cond_signal(&ledger.done);
+}
+
+/* With the lock held. */
+static void note(const struct vgpu_msg *msg)
+{
+	bool changed;
+
+	if (msg->a[0] >= VGPU_UUIDS)
+		return;
+	ledger.told[msg->a[0]] = true;
+	ledger.limit[msg->a[0]] = msg->a[1];
+	ledger.used[msg->a[0]] = msg->a[2];
+	if (msg->a[3] == 0) {
+		changed = ledger.driver[msg->a[0]] == TOLD_AND_CHANGED;
+		ledger.driver[msg->a[0]] = QUIET;
+		if (changed)
+			tell_driver((unsigned)msg->a[0]);
+	}
+}
+
+void vgpu_memory_answer(const struct vgpu_msg *msg)
+{
+	pthread_mutex_lock(&ledger.lock);
+	if (msg->type == VGPU_MEMORY_IS)
+		note(msg);
+	/* An answer to a question that was asked before a reconnection has the
+	 * number of the one asked again: either will do. */
+	if (ledger.state == ASKED && (msg->type == VGPU_REFUSED || msg->a[3] == ledger.number))
+		answer_with(msg);
+	pthread_mutex_unlock(&ledger.lock);
+}
+
+void vgpu_memory_again(void)
+{
+	pthread_mutex_lock(&ledger.lock);
+	for (unsigned i = 0; i < VGPU_UUIDS; i++)
+		if (ledger.driver[i] != QUIET)
+			tell_driver(i);
+	if (ledger.state == ASKED)
+		tell(&ledger.question);
+	pthread_mutex_unlock(&ledger.lock);
+}
+
+/* What vgpud would say, as far as it can be known here: the limit is the one
+ * told last, and others of the vGPU use what they used then. */
+void vgpu_memory_stand_in(uint64_t away_ns)
+{
+	uint32_t absence_ms = flag_load(&vgpu_gate.page->absence_ms);
+	struct vgpu_page_memory *m;
+	struct vgpu_msg answer;
+	uint64_t gpu, need, own;
+
+	if (absence_ms == 0 || away_ns / 1000000 < absence_ms)
+		return;
+	pthread_mutex_lock(&ledger.lock);
+	if (ledger.state == ASKED) {
+		answer = ledger.question;
+		gpu = answer.a[0];
+		need = answer.a[1];
+		m = &vgpu_gate.page->memory[gpu];
+		own = own_use(m);
+		answer.type = ledger.told[gpu] || need > 0 ? VGPU_MEMORY_IS : VGPU_REFUSED;
+		if (need > UINT64_MAX - own || (ledger.told[gpu] && own + need > ledger.limit[gpu])) {
+			answer.code = VGPU_ERR_MEMORY;
+		} else {
+			/* Leased first, as vgpud does: credit never is the larger. */
+			give(&m->leased, need);
+			give(&m->credit, need);
+		}
+		answer.a[1] = ledger.limit[gpu];
+		answer.a[2] = own > ledger.used[gpu] ? own : ledger.used[gpu];
+		answer_with(&answer);
+	}
+	pthread_mutex_unlock(&ledger.lock);
+}
+
+void vgpu_memory_end(void)
+{
+	pthread_mutex_lock(&ledger.lock);
+	flag_swap(&ledger.ended, 1);
+	pthread_cond_broadcast(&ledger.done);
+	pthread_mutex_unlock(&ledger.lock);
+}
