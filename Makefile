@@ -55,10 +55,10 @@ test: setup-test build nogate ## run all tests: Go, C, real containers (needs ro
 	$(GO) test -count=1 -timeout 20m -p 1 ./integration/...
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-test setup-generate setup-lint setup-model
+.PHONY: setup setup-build setup-demo setup-test setup-cross setup-generate setup-lint setup-model
 setup: ## bring in everything: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-test setup-generate setup-lint setup-model: setup-%:
+setup-build setup-demo setup-test setup-cross setup-generate setup-lint setup-model: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated
@@ -89,6 +89,26 @@ simulated:
 	@$(MAKE) -C integration/simgpu OUT=$(BUILD)/simgpu
 workload:
 	@$(MAKE) -C integration/workload OUT=$(BUILD)/workload
+
+# The libraries for other containers than this machine's own kind: an arm64
+# node's, and those with musl, for which only the simulated driver is built.
+.PHONY: arm64 musl
+arm64: setup-cross ## cross-build the libraries and the simulated driver for arm64 (build/arm64/)
+	@$(MAKE) -C hooks/driver OUT=$(BUILD)/arm64/lib CC=aarch64-linux-gnu-gcc
+	@$(MAKE) -C integration/simgpu OUT=$(BUILD)/arm64/simgpu CC=aarch64-linux-gnu-gcc
+musl: setup-cross ## build them for musl (build/musl/)
+	@$(MAKE) -C hooks/driver OUT=$(BUILD)/musl/lib CC=musl-gcc LIBC=musl
+	@$(MAKE) -C integration/simgpu OUT=$(BUILD)/musl/simgpu CC=musl-gcc LIBC=musl
+
+# The tests of the driver library with programs of that kind. Python here is this
+# machine's own, and so is strace.
+.PHONY: test-arm64 test-musl
+NATIVE_ONLY := OfTheSimulatedDriver.*/numba
+TRAPS := TestTraps|TestSetuid|TestLinkingIn
+test-arm64: setup-cross ## the driver library's tests on arm64 programs, under qemu (needs root)
+	VGPU_TEST_TOOLCHAIN=arm64 $(GO) test -count=1 -timeout 10m -skip '$(NATIVE_ONLY)|TestProcessWithoutCUDACall|$(TRAPS)' ./hooks/driver/test
+test-musl: setup-cross ## and on programs that are linked with musl (needs root)
+	VGPU_TEST_TOOLCHAIN=musl $(GO) test -count=1 -timeout 10m -skip '$(NATIVE_ONLY)|$(TRAPS)' ./hooks/driver/test
 
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
 .PHONY: soak soak-short
@@ -125,6 +145,10 @@ vet: ## go vet
 	$(GO) vet ./...
 race: ## the Go tests of the product under the race detector
 	$(GO) test -race -short -timeout 15m ./cmd/... ./vgpu/... ./shim/... ./hooks/oci/...
+
+.PHONY: coverage
+coverage: setup-test ## how much of the C code in the container the tests run (needs root; COVERAGE_MIN=85)
+	@integration/setup/coverage.sh $(BUILD)/coverage
 
 .PHONY: model
 model: setup-model ## check the model of the grant word (FULL=1: also what takes hours)
@@ -168,4 +192,4 @@ clean: ## remove what was built (.tools, which setup made, stays)
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { sub(/:.*/, "", $$1); printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

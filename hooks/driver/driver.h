@@ -21,10 +21,14 @@
 
 #include "gen/names.h"
 #include "../gate/gate.h"
+#include "../gate/tls.h"
 #include "../gate/wire.h"
 
-/* The real driver, where no search path leads. */
+/* The real driver, where no search path leads. A build for another C library has
+ * a driver of its own. */
+#ifndef VGPU_REAL_PATH
 #define VGPU_REAL_PATH VGPU_DIR "/libcuda.so"
+#endif
 
 /* What stands around each submission: inlined into some hundred hooks, since a
  * call there costs as much as half a locked operation. */
@@ -83,7 +87,7 @@ VGPU_HOT bool vgpu_in_real(const void *address)
  * that cuInit returned, and that orders the two. */
 extern atomic_bool vgpu_active;
 
-/* One block of thread-local state; initial-exec, as the fast path reads it. */
+/* One block of thread-local state: the fast path reads it. */
 struct vgpu_thread {
 	unsigned nested;           /* inside a real call, or one of our own */
 	uint64_t number;           /* from 1; 0: not yet given */
@@ -94,7 +98,7 @@ struct vgpu_thread {
 	CUcontext last_context;
 	bool held;                 /* it waits for room on a stream (window.c) */
 };
-extern _Thread_local struct vgpu_thread vgpu_thread __attribute__((tls_model("initial-exec")));
+extern VGPU_TLS struct vgpu_thread vgpu_thread;
 
 /* Does this call come from the application, and is there a gate? */
 VGPU_HOT bool vgpu_managed(const void *caller)

@@ -14,7 +14,7 @@
 #include "memory.h"
 
 atomic_bool vgpu_active;
-_Thread_local struct vgpu_thread vgpu_thread __attribute__((tls_model("initial-exec")));
+VGPU_TLS struct vgpu_thread vgpu_thread;
 
 /* Written under the lock, and by the child of a fork. */
 static struct {

@@ -25,11 +25,13 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "atomic.h"
 #include "internal.h"
+#include "tls.h"
 
 struct gate vgpu_gate = {
 	.sock = -1,
@@ -39,6 +41,8 @@ struct gate vgpu_gate = {
 	.bind_lock = PTHREAD_MUTEX_INITIALIZER,
 	.bind_done = PTHREAD_COND_INITIALIZER,
 };
+
+#define HIGH_FD 1024
 
 static void sleep_on(uint64_t *word, uint64_t seen)
 {
@@ -287,11 +291,22 @@ static int fail(struct vgpu_gate_error *err, uint32_t code, const char *what, co
 	return -1;
 }
 
-/* Above the numbers that programs close by habit when they become daemons. */
+/* Above the numbers that programs close by habit when they become daemons: all
+ * up to 1023, or up to their limit if that is lower. Where it is in the way, the
+ * limit is raised for a moment: a descriptor outlives that. */
 static int high_fd(int fd)
 {
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, 700);
+	struct rlimit own, more;
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
 
+	if (high < 0 && getrlimit(RLIMIT_NOFILE, &own) == 0) {
+		more = own;
+		more.rlim_cur = own.rlim_max < HIGH_FD + 64 ? own.rlim_max : HIGH_FD + 64;
+		if (setrlimit(RLIMIT_NOFILE, &more) == 0) {
+			high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+			setrlimit(RLIMIT_NOFILE, &own);
+		}
+	}
 	if (high < 0)
 		return fd;
 	close(fd);

@@ -11,7 +11,7 @@
 
 #include "internal.h"
 
-_Thread_local struct vgpu_gate_thread vgpu_gate_thread __attribute__((tls_model("initial-exec")));
+VGPU_TLS struct vgpu_gate_thread vgpu_gate_thread;
 
 /* The chunk behind the last one: this thread's or that of a quicker one. Not
  * from malloc, which a signal handler may have interrupted. NULL: no memory. */

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "atomic.h"
+#include "tls.h"
 #include "wire.h"
 
 /* A line of its own. Never freed, and used by one thread after the other. */
@@ -33,7 +34,7 @@ struct vgpu_gate_thread {
 	volatile bool closer;      /* this thread holds vgpu_gate.closing */
 	volatile bool interrupted; /* ... and a signal handler undid its CLOSING */
 };
-extern _Thread_local struct vgpu_gate_thread vgpu_gate_thread __attribute__((tls_model("initial-exec")));
+extern VGPU_TLS struct vgpu_gate_thread vgpu_gate_thread;
 
 #define VGPU_GATE_HOT static inline __attribute__((always_inline))
 

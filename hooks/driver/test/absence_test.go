@@ -281,7 +281,7 @@ func bound(a *arbiter) wire.Msg {
 func TestBindThatWaitsIsExplainedOnce(t *testing.T) {
 	a := newArbiter(t)
 	a.slow.Store(true)
-	p := startIn(t, a, nil, filepath.Join(built, "gate"), "bind")
+	p := startIn(t, a, nil, filepath.Join(built, "moments"), "bind")
 	c := a.client()
 	c.expect(wire.Bind)
 	c.send(waitFor("all GPUs are full"))
@@ -303,7 +303,7 @@ func TestBindThatWaitsIsExplainedOnce(t *testing.T) {
 func TestBindThatWasAnsweredSinceIsNotExplained(t *testing.T) {
 	a := newArbiter(t)
 	a.slow.Store(true)
-	p := startIn(t, a, nil, filepath.Join(built, "gate"), "bind")
+	p := startIn(t, a, nil, filepath.Join(built, "moments"), "bind")
 	c := a.client()
 	c.expect(wire.Bind)
 	// Stopped, it finds both at once.

@@ -5,8 +5,8 @@ package driver_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -59,15 +59,15 @@ func TestRandomSequencesShowNoDifference(t *testing.T) {
 		"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-o", bin, "testdata/sequence.c",
 		filepath.Join(sim, "lib", "libcuda.so.999.10"), "-ldl",
 	}, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
-	if err := run("cc", args...); err != nil {
+	if err := run(tools.cc, append(args, tools.cflags...)...); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range sequences(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
-			arg := []string{bin, kernels, strconv.Itoa(s.seed), strconv.Itoa(s.operations), strconv.Itoa(s.threads)}
+			arg := []string{"sequence", kernels, strconv.Itoa(s.seed), strconv.Itoa(s.operations), strconv.Itoa(s.threads)}
 			machine, gpu := newMachine(t, sim)
-			alone := exec.Command(arg[0], arg[1:]...)
+			alone := command(slices.Clone(arg)...)
 			alone.Env = append(os.Environ(), "SIMGPU_MACHINE="+machine, "LD_LIBRARY_PATH="+filepath.Join(sim, "lib"))
 			out, err := alone.Output()
 			if err != nil {
@@ -80,6 +80,7 @@ func TestRandomSequencesShowNoDifference(t *testing.T) {
 			install(t, filepath.Join(sim, "lib", "libcuda.so.999.10"), filepath.Join(a.dir, "libcuda.so"))
 			turns := make(chan int, 1)
 			go shortTurns(a, turns)
+			arg[0] = bin
 			p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, arg...)
 			for i, line := range want {
 				if got := p.line(); got != line {

@@ -387,7 +387,7 @@ func TestVisibleListsAreReadAsTheDriverReadsThem(t *testing.T) {
 		{"none", ""},
 		{"1,", two},
 	} {
-		out, err := exec.Command(filepath.Join(built, "visible"), "2", test.own).Output()
+		out, err := command("showing", "2", test.own).Output()
 		if got := strings.TrimSpace(string(out)); err != nil || got != test.want {
 			t.Errorf("%q shows %q, want %q (%v)", test.own, got, test.want, err)
 		}
@@ -471,7 +471,7 @@ func TestProcessWithoutCUDACallDoesNothing(t *testing.T) {
 		t.Fatal("strace is needed")
 	}
 	// The leak check of a sanitizer can not run under strace.
-	p := startIn(t, a, []string{"ASAN_OPTIONS=detect_leaks=0"}, strace, "-f", "-o", trace, "-e", "trace=network,clone,clone3,fork,vfork,eventfd2,futex,openat,mmap",
+	p := startIn(t, a, []string{"ASAN_OPTIONS=detect_leaks=0"}, strace, "-f", "-o", trace, "-e", "trace=network,clone,clone3,fork,vfork,eventfd2,futex,?open,openat,mmap",
 		filepath.Join(built, "process"), "inert")
 	p.done()
 	data, err := os.ReadFile(trace)
@@ -479,7 +479,7 @@ func TestProcessWithoutCUDACallDoesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(data)
-	if !strings.Contains(text, "/vgpulib/libcuda.so.1") || !strings.Contains(text, "/.vgpu/libcuda.so") {
+	if !strings.Contains(text, tools.searched()+"/libcuda.so.1") || !strings.Contains(text, tools.real()) {
 		t.Fatalf("the library was not loaded:\n%s", text)
 	}
 	for _, call := range []string{"socket(", "connect(", "clone(", "clone3(", "eventfd2(", "/.vgpu/sock"} {

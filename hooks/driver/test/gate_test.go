@@ -11,7 +11,7 @@ import (
 // gate starts the program that is linked with the gate alone.
 func gate(t *testing.T, a *arbiter, name string) (*program, *client) {
 	t.Helper()
-	p := startIn(t, a, nil, built+"/gate", name)
+	p := startIn(t, a, nil, built+"/moments", name)
 	p.expect("ready")
 	c := a.client()
 	p.goOn()

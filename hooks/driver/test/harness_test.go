@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,21 +25,31 @@ import (
 // patience bounds every wait for something that must happen.
 const patience = 20 * time.Second
 
-// built is what TestMain made, by file name.
-var built string
+// built is what TestMain made, by file name, with tools.
+var (
+	built string
+	tools toolchain
+)
 
 func TestMain(m *testing.M) {
+	var err error
+	if tools, err = newToolchain(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
 	if os.Getenv("VGPU_JAIL_DIR") != "" {
 		fmt.Fprintln(os.Stderr, jail(os.Args[1:]))
 		os.Exit(125)
 	}
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "vgpu-driver")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
+		dir := os.Getenv("VGPU_TEST_OUT") // what is built there stays
+		if dir == "" {
+			if dir, err = os.MkdirTemp("", "vgpu-driver"); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+			defer os.RemoveAll(dir)
 		}
-		defer os.RemoveAll(dir)
 		built = dir
 		if err := build(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -57,12 +68,13 @@ func run(name string, args ...string) error {
 }
 
 func build(dir string) error {
-	if err := run("make", "-s", "-C", "..", "-j2", "OUT="+dir, "CFLAGS_EXTRA="+os.Getenv("VGPU_TEST_CFLAGS")); err != nil {
+	args := append([]string{"-s", "-C", "..", "-j2", "OUT=" + dir, "CFLAGS_EXTRA=" + os.Getenv("VGPU_TEST_CFLAGS")}, tools.make...)
+	if err := run("make", args...); err != nil {
 		return err
 	}
 	cc := func(out string, args ...string) error {
 		all := []string{"-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-o", filepath.Join(dir, out)}
-		return run("cc", append(all, args...)...)
+		return run(tools.cc, append(append(all, tools.cflags...), args...)...)
 	}
 	fake := func(out string, args ...string) error {
 		return cc(out, append([]string{"-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "testdata/fake_driver.c", "testdata/fake_memory.c"}, args...)...)
@@ -93,9 +105,9 @@ func build(dir string) error {
 		program("loaded"),
 		cc("bench.so", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "testdata/bench_driver.c"),
 		program("alone", filepath.Join(dir, "bench.so")),
-		program("visible", "../visible.c"),
+		program("showing", "../visible.c"),
 		program("counts"),
-		program("gate", append(gate, "-pthread", "-Wl,--wrap=sendmsg,--wrap=connect,--wrap=sched_yield,--wrap=mmap")...),
+		program("moments", append(gate, "-pthread", "-Wl,--wrap=sendmsg,--wrap=connect,--wrap=sched_yield,--wrap=mmap")...),
 		// Linked with ours, as inside a container: every name must be there.
 		program("process", filepath.Join(dir, "libvgpu-cuda.so"), "-Wl,--allow-shlib-undefined"),
 	} {
@@ -139,9 +151,9 @@ func jail(args []string) error {
 	}
 	// What the shim would mount: the directory, and our library under the
 	// three names of the driver's file, one inode.
-	lib, dir := filepath.Join(root, "vgpulib"), filepath.Join(root, ".vgpu")
+	lib, dir := filepath.Join(root, libraries), filepath.Join(root, ".vgpu")
 	for _, d := range []string{lib, dir} {
-		if err := os.Mkdir(d, 0o755); err != nil {
+		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
 	}
@@ -157,13 +169,21 @@ func jail(args []string) error {
 			return fmt.Errorf("failed to bind the library: %w", err)
 		}
 	}
+	if tools.musl {
+		if err := jailMusl(root); err != nil {
+			return err
+		}
+	}
 	if err := unix.Chroot(root); err != nil {
 		return err
 	}
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
-	env := []string{"LD_LIBRARY_PATH=/vgpulib"}
+	var env []string
+	if !tools.musl {
+		env = append(env, "LD_LIBRARY_PATH=/"+libraries)
+	}
 	for _, e := range os.Environ() {
 		if !strings.HasPrefix(e, "VGPU_JAIL") && !strings.HasPrefix(e, "LD_LIBRARY_PATH=") {
 			env = append(env, e)
@@ -221,7 +241,7 @@ func install(t testing.TB, from, to string) {
 func startIn(t testing.TB, arb *arbiter, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{t: t, lines: make(chan string, 64), stderr: &output{}}
-	p.cmd = exec.Command("/proc/self/exe", args...)
+	p.cmd = exec.Command("/proc/self/exe", slices.Concat(tools.runner, args)...)
 	p.cmd.Env = append(append(os.Environ(),
 		"VGPU_JAIL_DIR="+arb.dir, "VGPU_JAIL_ROOT="+t.TempDir(), "VGPU_JAIL_LIB="+filepath.Join(built, "libvgpu-cuda.so")), env...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL, Setpgid: true}

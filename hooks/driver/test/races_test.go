@@ -108,8 +108,8 @@ func TestEventRecordedTwiceAtOnceProvesNothing(t *testing.T) {
 }
 
 func TestThreadsOnOneStreamLoseNoCount(t *testing.T) {
-	if err := run(filepath.Join(built, "counts")); err != nil {
-		t.Error(err)
+	if out, err := command("counts").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

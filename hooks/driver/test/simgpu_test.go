@@ -5,8 +5,8 @@ package driver_test
 import (
 	"encoding/hex"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +20,7 @@ const simulator = "../../../integration/simgpu"
 // simulated builds the simulated driver and its own test programs, once.
 var simulated = sync.OnceValues(func() (string, error) {
 	out := filepath.Join(built, "simgpu")
-	if err := run("make", "-s", "-j2", "-C", simulator, "OUT="+out); err != nil {
+	if err := run("make", append([]string{"-s", "-j2", "-C", simulator, "OUT=" + out}, tools.make...)...); err != nil {
 		return "", err
 	}
 	programs, err := filepath.Glob(simulator + "/testdata/*.c")
@@ -28,25 +28,25 @@ var simulated = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for _, p := range programs {
-		args := append([]string{
+		args := append(slices.Clone(tools.cflags),
 			"-std=gnu11", "-O1", "-I", "..", "-pthread", "-o", filepath.Join(built, "sim-"+strings.TrimSuffix(filepath.Base(p), ".c")),
-			p, filepath.Join(out, "lib", "libcuda.so.999.10"), "-lm", "-ldl",
-		}, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
-		if err := run("cc", args...); err != nil {
+			p, filepath.Join(out, "lib", "libcuda.so.999.10"), "-lm", "-ldl")
+		args = append(args, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
+		if err := run(tools.cc, args...); err != nil {
 			return "", err
 		}
 	}
 	return out, nil
 })
 
-// newMachine creates a simulated machine with one GPU.
-func newMachine(t testing.TB, sim string) (dir string, gpu [16]byte) {
+// newMachine creates a simulated machine with one GPU; options are simgpu create's.
+func newMachine(t testing.TB, sim string, options ...string) (dir string, gpu [16]byte) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "machine")
-	if err := run(filepath.Join(sim, "bin", "simgpu"), "create", "--gpus", "1", dir); err != nil {
-		t.Fatal(err)
+	if out, err := command(append(append([]string{"simgpu/bin/simgpu", "create", "--gpus", "1"}, options...), dir)...).CombinedOutput(); err != nil {
+		t.Fatalf("failed to create a machine: %v\n%s", err, out)
 	}
-	cmd := exec.Command(filepath.Join(built, "sim-devices"))
+	cmd := command("sim-devices")
 	cmd.Env = append(os.Environ(), "SIMGPU_MACHINE="+dir, "LD_LIBRARY_PATH="+filepath.Join(sim, "lib"))
 	out, err := cmd.Output()
 	if err != nil {

@@ -7,7 +7,7 @@
 #define THREADS 4
 #define EACH    500000
 
-_Thread_local struct vgpu_thread vgpu_thread __attribute__((tls_model("initial-exec")));
+VGPU_TLS struct vgpu_thread vgpu_thread;
 
 static struct vgpu_stream record = { .owner = 2 };
 

@@ -16,6 +16,10 @@
 
 #include "../../cuda_abi.h"
 
+#ifndef VGPU_REAL_PATH
+#define VGPU_REAL_PATH "/.vgpu/libcuda.so"
+#endif
+
 #define CHECK(cond) do { \
 	if (!(cond)) { \
 		fprintf(stderr, "%s:%d: %s is false\n", __FILE__, __LINE__, #cond); \
@@ -53,7 +57,7 @@ static inline void await(void)
 /* The test's side of the fake driver. */
 static inline void *fake(const char *name)
 {
-	void *handle = dlopen("/.vgpu/libcuda.so", RTLD_NOW | RTLD_LOCAL), *p;
+	void *handle = dlopen(VGPU_REAL_PATH, RTLD_NOW | RTLD_LOCAL), *p;
 
 	CHECK(handle);
 	p = dlsym(handle, name);

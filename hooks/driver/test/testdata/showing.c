@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* visible N [VALUE]: CUDA_VISIBLE_DEVICES for N bound GPUs; GPU i is 16 bytes of i+1. */
+/* showing N [VALUE]: CUDA_VISIBLE_DEVICES for N bound GPUs; GPU i is 16 bytes of i+1. */
 #include "../../driver.h"
 
 #include <stdio.h>

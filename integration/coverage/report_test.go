@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// Two objects hold parts of one file; a third is a copy of another, and a fourth
+// a program of the tests.
+func TestCountsOfOneFileAreAddedUp(t *testing.T) {
+	r := newReport("/tree", "/out/gate")
+	for _, json := range []string{
+		`{"current_working_directory":"/tree/hooks/driver/test","files":[{"file":"../init.c",
+			"functions":[{"name":"one","execution_count":2}],"lines":[{"line_number":1,"count":2}]},
+			{"file":"testdata/alone.c","functions":[],"lines":[{"line_number":1,"count":0}]}]}`,
+		`{"current_working_directory":"/tree/hooks/driver","files":[{"file":"init.c",
+			"functions":[{"name":"one","execution_count":0},{"name":"two","execution_count":0}],
+			"lines":[{"line_number":1,"count":0},{"line_number":2,"count":0},{"line_number":3,"count":0}]}]}`,
+		`{"current_working_directory":"/tree/hooks/gate/explore","files":[{"file":"/out/gate/thread.c",
+			"functions":[],"lines":[{"line_number":7,"count":1}]}]}`,
+		`{"current_working_directory":"/tree/hooks/driver","files":[{"file":"gen/hooks.inc",
+			"functions":[{"name":"cuInit","execution_count":0}],"lines":[{"line_number":1,"count":0}]}]}`,
+	} {
+		if err := r.add([]byte(json)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out strings.Builder
+	if sum := r.print(&out); sum != (total{lines: 4, run: 2}) {
+		t.Errorf("the sum is %+v, want 4 lines, 2 of them run:\n%s", sum, &out)
+	}
+	for _, want := range []string{"hooks/gate/thread.c", "never run in hooks/driver/init.c: two\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the table lacks %q:\n%s", want, &out)
+		}
+	}
+	for _, not := range []string{"alone.c", "cuInit"} {
+		if strings.Contains(out.String(), not) {
+			t.Errorf("the table has %q:\n%s", not, &out)
+		}
+	}
+}
