@@ -82,6 +82,7 @@ export CFLAGS_EXTRA ?= -ffile-prefix-map=$(CURDIR)=.
 
 libraries:
 	@$(MAKE) -C hooks/driver OUT=$(BUILD)/lib
+	@$(MAKE) -C hooks/driver/nvml OUT=$(BUILD)/lib
 # The same library with the gate switched off, for the test that must then fail.
 nogate:
 	@$(MAKE) -C hooks/driver OUT=$(BUILD)/nogate VGPU_NO_GATE=1
@@ -175,11 +176,11 @@ fuzz: ## run each Go fuzz target for FUZZTIME inputs (100000x; a time such as 1m
 
 .PHONY: install
 install: ## install into DESTDIR, PREFIX; run make build first
-	@test -x bin/vgpud -a -e $(BUILD)/lib/libvgpu-cuda.so || { echo "nothing is built yet: run make build" >&2; exit 1; }
+	@test -x bin/vgpud -a -e $(BUILD)/lib/libvgpu-cuda.so -a -e $(BUILD)/lib/libvgpu-nvml.so || { echo "nothing is built yet: run make build" >&2; exit 1; }
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR) $(LIBDIR)/simgpu/bin $(LIBDIR)/simgpu/lib $(DATADIR) $(UNITDIR))
 	# install(1) makes a new file: containers keep the one that they have mounted.
 	install -m 0755 $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%) $(DESTDIR)$(BINDIR)
-	install -m 0755 $(BUILD)/lib/libvgpu-cuda.so $(DESTDIR)$(LIBDIR)
+	install -m 0755 $(BUILD)/lib/libvgpu-cuda.so $(BUILD)/lib/libvgpu-nvml.so $(DESTDIR)$(LIBDIR)
 	install -m 0755 $(BUILD)/simgpu/bin/simgpu $(DESTDIR)$(LIBDIR)/simgpu/bin
 	cp -a $(BUILD)/simgpu/lib/. $(DESTDIR)$(LIBDIR)/simgpu/lib
 	cp -r configs/. $(DESTDIR)$(DATADIR)

@@ -61,14 +61,18 @@ func TestCreateGivesAVGPU(t *testing.T) {
 	}
 }
 
-func TestCreateKeepsTheRealLibraryReal(t *testing.T) {
-	f := newFixture(t, `{"process": {}, "mounts": [{"destination": "/opt/libcuda.so.550", "type": "bind", "source": "/theirs"}]}`)
+func TestCreateKeepsTheRealLibrariesReal(t *testing.T) {
+	f := newFixture(t, `{"process": {}, "mounts": [
+		{"destination": "/opt/libcuda.so.550", "type": "bind", "source": "/theirs"},
+		{"destination": "/opt/libnvidia-ml.so.550", "type": "bind", "source": "/theirs"}]}`)
 	if err := f.create(); err != nil {
 		t.Fatal(err)
 	}
 	for s, want := range map[string]bool{
-		`{"destination":"/.vgpu/libcuda.so","type":"bind","source":"/real/libcuda.so.1"`:              true,
-		`{"destination":"/opt/libcuda.so.550","type":"bind","source":"/usr/lib/vgpu/libvgpu-cuda.so"`: true,
+		`{"destination":"/.vgpu/libcuda.so","type":"bind","source":"/real/libcuda.so.1"`:                   true,
+		`{"destination":"/.vgpu/libnvidia-ml.so","type":"bind","source":"/real/libnvidia-ml.so.1"`:         true,
+		`{"destination":"/opt/libcuda.so.550","type":"bind","source":"/usr/lib/vgpu/libvgpu-cuda.so"`:      true,
+		`{"destination":"/opt/libnvidia-ml.so.550","type":"bind","source":"/usr/lib/vgpu/libvgpu-nvml.so"`: true,
 		`/theirs`: false,
 	} {
 		if strings.Contains(f.inner.spec, s) != want {

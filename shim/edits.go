@@ -16,7 +16,7 @@ const privateDir = "/.vgpu"
 // edits turns vgpud's answer into edits of config.json.
 func edits(e *v1.Edits) []oci.Edit {
 	var out []oci.Edit
-	library := ""
+	take := oci.Takeover{Keep: privateDir}
 	for _, m := range e.GetMounts() {
 		out = append(out, oci.Mount{
 			Destination: m.GetDestination(),
@@ -24,12 +24,17 @@ func edits(e *v1.Edits) []oci.Edit {
 			Source:      m.GetSource(),
 			Options:     m.GetOptions(),
 		})
-		if oci.IsDriverName(path.Base(m.GetDestination())) && path.Dir(m.GetDestination()) != privateDir {
-			library = m.GetSource()
+		name := path.Base(m.GetDestination())
+		switch {
+		case path.Dir(m.GetDestination()) == privateDir:
+		case oci.IsCUDAName(name):
+			take.CUDA = m.GetSource()
+		case oci.IsNVMLName(name):
+			take.NVML = m.GetSource()
 		}
 	}
-	if library != "" {
-		out = append(out, oci.Takeover{Library: library, Keep: privateDir})
+	if take.CUDA != "" {
+		out = append(out, take)
 	}
 	for _, d := range e.GetDevices() {
 		out = append(out, oci.Device{

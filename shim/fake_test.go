@@ -112,7 +112,9 @@ func (f *fakeVgpud) Create(ctx context.Context, r *v1.CreateRequest) (*v1.Create
 		Mounts: []*v1.Mount{
 			{Source: "/run/vgpu/c/x", Destination: "/.vgpu", Type: "bind", Options: []string{"bind", "ro"}},
 			{Source: "/real/libcuda.so.1", Destination: "/.vgpu/libcuda.so", Type: "bind", Options: []string{"bind", "ro"}},
+			{Source: "/real/libnvidia-ml.so.1", Destination: "/.vgpu/libnvidia-ml.so", Type: "bind", Options: []string{"bind", "ro"}},
 			{Source: "/usr/lib/vgpu/libvgpu-cuda.so", Destination: "/usr/lib64/libcuda.so.1", Type: "bind", Options: []string{"bind", "ro"}},
+			{Source: "/usr/lib/vgpu/libvgpu-nvml.so", Destination: "/usr/lib64/libnvidia-ml.so.1", Type: "bind", Options: []string{"bind", "ro"}},
 		},
 		Devices: []*v1.Device{{Path: "/dev/nvidia0", Type: "c", Major: 195, FileMode: 0o666, Permissions: "rw"}},
 		Env:     []string{"NVIDIA_VISIBLE_DEVICES=void"},

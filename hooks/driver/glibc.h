@@ -19,6 +19,7 @@ VGPU_OLD(dlopen);
 VGPU_OLD(dlclose);
 VGPU_OLD(dlsym);
 VGPU_OLD(dlerror);
+VGPU_OLD(dladdr);
 VGPU_OLD(pthread_create);
 VGPU_OLD(pthread_join);
 VGPU_OLD(pthread_sigmask);

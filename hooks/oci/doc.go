@@ -23,8 +23,8 @@
 //
 //   - A mount at one of our destinations is replaced by ours. Mounts are
 //     appended, so they also lie above a mount on a parent directory.
-//   - A mount of libcuda.so.<version> at any other place is redirected to the
-//     take-over library (Takeover). Mounts of whole directories that happen to
+//   - A mount of libcuda.so.<version> or libnvidia-ml.so.<version> at any other
+//     place is redirected to the take-over library (Takeover). Mounts of whole directories that happen to
 //     hold a driver are left alone: what they hold can not be told from the
 //     spec.
 //   - The legacy hook (nvidia-container-runtime-hook) is dropped: it mounts a
@@ -34,6 +34,6 @@
 //     prefer another libcuda, that of the image.
 //   - nvidia-cdi-hook's create-symlinks loses the links that would replace a
 //     file that is now a mount (the hook would fail on it) or that name
-//     libcuda. Its other links stay, and so do its other hooks (update-ldcache,
+//     libcuda or libnvidia-ml. Its other links stay, and so do its other hooks (update-ldcache,
 //     chmod and the like).
 package oci

@@ -10,14 +10,16 @@ import (
 	"strings"
 )
 
-// Takeover makes the take-over library win over a driver that another toolkit
+// Takeover makes the take-over libraries win over a driver that another toolkit
 // has put into the spec; the package comment says how. Apply it after the
 // mounts.
 type Takeover struct {
-	// Library is the take-over library on the host.
-	Library string
-	// Keep is the directory in the container under which a libcuda.so is
-	// meant to be the real one.
+	// CUDA is the take-over library of libcuda on the host.
+	CUDA string
+	// NVML is that of libnvidia-ml. If it is empty, libnvidia-ml is left as it is.
+	NVML string
+	// Keep is the directory in the container under which these names are meant
+	// to be the real ones.
 	Keep string
 }
 
@@ -29,10 +31,26 @@ type hook struct {
 	Args []string `json:"args,omitempty"`
 }
 
-// IsDriverName says whether a file of this name is libcuda to a loader:
+// IsCUDAName says whether a file of this name is libcuda to a loader:
 // libcuda.so, with or without numbers after it.
-func IsDriverName(name string) bool {
-	version, ok := strings.CutPrefix(name, "libcuda.so")
+func IsCUDAName(name string) bool { return isVersionOf(name, "libcuda.so") }
+
+// IsNVMLName says the same of libnvidia-ml.
+func IsNVMLName(name string) bool { return isVersionOf(name, "libnvidia-ml.so") }
+
+// library is ours for a file of this name; empty if it is not taken over.
+func (t Takeover) library(name string) string {
+	switch {
+	case IsCUDAName(name):
+		return t.CUDA
+	case IsNVMLName(name):
+		return t.NVML
+	}
+	return ""
+}
+
+func isVersionOf(name, link string) bool {
+	version, ok := strings.CutPrefix(name, link)
 	if !ok {
 		return false
 	}
@@ -49,8 +67,13 @@ func IsDriverName(name string) bool {
 
 // Apply implements Edit.
 func (t Takeover) Apply(s *Spec) error {
-	if err := checkPath("library", t.Library); err != nil {
+	if err := checkPath("library", t.CUDA); err != nil {
 		return fmt.Errorf("invalid take-over: %w", err)
+	}
+	if t.NVML != "" {
+		if err := checkPath("library", t.NVML); err != nil {
+			return fmt.Errorf("invalid take-over: %w", err)
+		}
 	}
 	if err := t.mounts(s); err != nil {
 		return err
@@ -67,13 +90,14 @@ func (t Takeover) mounts(s *Spec) error {
 	for i := range s.mounts.elements {
 		m := s.mounts.elements[i].value
 		dest := path.Clean(m.Destination)
-		if !IsDriverName(path.Base(dest)) || t.Keep != "" && within(dest, t.Keep) || m.Source == t.Library {
+		library := t.library(path.Base(dest))
+		if library == "" || t.Keep != "" && within(dest, t.Keep) || m.Source == library {
 			continue
 		}
 		ours := Mount{
 			Destination: m.Destination,
 			Type:        "bind",
-			Source:      t.Library,
+			Source:      library,
 			Options:     []string{"bind", "ro", "nosuid", "nodev"},
 		}
 		raw, err := encode(ours)
@@ -97,7 +121,7 @@ func (t Takeover) hooks(s *Spec, stage *list[hook]) error {
 			continue
 		}
 		args := withoutLinks(e.value.Args, func(link string) bool {
-			return IsDriverName(path.Base(link)) || slices.ContainsFunc(s.mounts.elements, func(m element[Mount]) bool {
+			return t.library(path.Base(link)) != "" || slices.ContainsFunc(s.mounts.elements, func(m element[Mount]) bool {
 				return path.Clean(m.value.Destination) == path.Clean(link)
 			})
 		})

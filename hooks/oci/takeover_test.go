@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestIsDriverName(t *testing.T) {
+func TestIsCUDAName(t *testing.T) {
 	for name, want := range map[string]bool{
 		"libcuda.so":            true,
 		"libcuda.so.1":          true,
@@ -28,18 +28,32 @@ func TestIsDriverName(t *testing.T) {
 		"libnvidia-ml.so.1":     false,
 		"libcuda.so.1.original": false,
 	} {
-		if got := IsDriverName(name); got != want {
-			t.Errorf("IsDriverName(%q) is %v", name, got)
+		if got := IsCUDAName(name); got != want {
+			t.Errorf("IsCUDAName(%q) is %v", name, got)
+		}
+	}
+}
+
+func TestIsNVMLName(t *testing.T) {
+	for name, want := range map[string]bool{
+		"libnvidia-ml.so": true, "libnvidia-ml.so.1": true, "libnvidia-ml.so.550.54.15": true,
+		"libnvidia-ml.so.x": false, "libnvidia-ml": false, "libcuda.so.1": false,
+	} {
+		if got := IsNVMLName(name); got != want {
+			t.Errorf("IsNVMLName(%q) is %v", name, got)
 		}
 	}
 }
 
 func TestTakeoverRedirectsForeignMounts(t *testing.T) {
 	const ours = `{"destination": %q, "type": "bind", "source": "/ours.so", "options": ["bind", "ro", "nosuid", "nodev"]}`
+	const nvml = `{"destination": %q, "type": "bind", "source": "/nvml.so", "options": ["bind", "ro", "nosuid", "nodev"]}`
 	const kept = `{"destination": %q, "type": "bind", "source": "/theirs", "options": ["rbind"], "newField": 1}`
 	for _, c := range []struct{ description, destination, want string }{
 		{"the versioned name at another place", "/opt/driver/libcuda.so.550.54.15", ours},
 		{"the plain name", "/opt/driver/libcuda.so", ours},
+		{"NVML", "/opt/driver/libnvidia-ml.so.1", nvml},
+		{"the real NVML in our own directory", "/.vgpu/libnvidia-ml.so", kept},
 		{"the real library in our own directory", "/.vgpu/libcuda.so", kept},
 		{"another library of the driver", "/usr/lib64/libnvidia-ptxjitcompiler.so.550", kept},
 		{"a directory", "/usr/local/nvidia/lib64", kept},
@@ -47,7 +61,7 @@ func TestTakeoverRedirectsForeignMounts(t *testing.T) {
 		t.Run(c.description, func(t *testing.T) {
 			spec := fmt.Sprintf(`{"mounts": [`+kept+`]}`, c.destination)
 			want := fmt.Sprintf(`{"mounts": [`+c.want+`]}`, c.destination)
-			take := Takeover{Library: "/ours.so", Keep: "/.vgpu"}
+			take := Takeover{CUDA: "/ours.so", NVML: "/nvml.so", Keep: "/.vgpu"}
 			if diff := cmp.Diff(tree(t, want), tree(t, edited(t, spec, take, take))); diff != "" {
 				t.Error(diff)
 			}
@@ -114,11 +128,18 @@ func TestTakeoverOfHooks(t *testing.T) {
 			case drop:
 				want = ""
 			}
-			take := Takeover{Library: "/ours.so", Keep: "/.vgpu"}
+			take := Takeover{CUDA: "/ours.so", NVML: "/nvml.so", Keep: "/.vgpu"}
 			if diff := cmp.Diff(tree(t, spec(want)), tree(t, edited(t, spec(c.hook), take, take))); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestTakeoverOfCUDAAloneLeavesNVML(t *testing.T) {
+	spec := `{"mounts": [{"destination": "/opt/libnvidia-ml.so.1", "type": "bind", "source": "/theirs"}]}`
+	if diff := cmp.Diff(tree(t, spec), tree(t, edited(t, spec, Takeover{CUDA: "/ours.so"}))); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -127,7 +148,9 @@ func TestTakeoverWantsALibrary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Apply(Takeover{Library: "libcuda.so"}); err == nil || !strings.Contains(err.Error(), "library") {
-		t.Errorf("error is %v", err)
+	for _, take := range []Takeover{{CUDA: "libcuda.so"}, {CUDA: "/ours.so", NVML: "nvml.so"}, {NVML: "/nvml.so"}} {
+		if err := s.Apply(take); err == nil || !strings.Contains(err.Error(), "library") {
+			t.Errorf("%+v: error is %v", take, err)
+		}
 	}
 }

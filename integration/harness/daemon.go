@@ -71,6 +71,7 @@ socket = %q
 
 [library]
 cuda = %q
+nvml = %q
 
 [simulated]
 root = %q
@@ -79,7 +80,7 @@ machine = %q
 [log]
 level = %q
 format = "json"
-`, d.GPUs, d.State, d.Socket, d.library, paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
+`, d.GPUs, d.State, d.Socket, d.library, paths.NVML, paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
 	config += "\n[engine]\n"
 	if o.Quantum > 0 {
 		config += fmt.Sprintf("quantum = %q\n", o.Quantum)

@@ -13,7 +13,8 @@ import (
 type Paths struct {
 	Root      string // the repository
 	Bin       string // our programs
-	Library   string // the take-over library
+	Library   string // the take-over library of libcuda
+	NVML      string // that of libnvidia-ml
 	Simulated string // the simulated driver: lib/, bin/
 	Workload  string // CUDA programs for containers
 	Kernels   string // PTX
@@ -40,6 +41,7 @@ func DefaultPaths() (Paths, error) {
 		Root:      dir,
 		Bin:       filepath.Join(dir, "bin"),
 		Library:   filepath.Join(dir, "build", "lib", "libvgpu-cuda.so"),
+		NVML:      filepath.Join(dir, "build", "lib", "libvgpu-nvml.so"),
 		Simulated: filepath.Join(dir, "build", "simgpu"),
 		Workload:  filepath.Join(dir, "build", "workload"),
 		Kernels:   filepath.Join(dir, "integration", "kernels"),
@@ -49,7 +51,7 @@ func DefaultPaths() (Paths, error) {
 	if library := os.Getenv("VGPU_TEST_LIBRARY"); library != "" {
 		p.Library = library
 	}
-	for _, need := range []string{p.Bin, p.Library, p.Workload} {
+	for _, need := range []string{p.Bin, p.Library, p.NVML, p.Workload} {
 		if _, err := os.Stat(need); err != nil {
 			return p, fmt.Errorf("not built yet, run make build: %w", err)
 		}

@@ -72,7 +72,7 @@ func BusyboxRootfs(paths Paths, dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range append(drivers, paths.Library) {
+	for _, l := range append(drivers, paths.Library, paths.NVML) {
 		if err := copyLibraries(l, dir, copied); err != nil {
 			return err
 		}

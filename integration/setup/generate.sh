@@ -33,8 +33,8 @@ fetch() {
 		-out integration/simgpu/driver/versions.inc
 }
 
-# offline GEN SIMGPU DOCS: makes the offline part into hooks/driver/gen,
-# integration/simgpu and docs, or folders instead of these.
+# offline GEN SIMGPU DOCS NVML: makes the offline part into hooks/driver/gen,
+# integration/simgpu, docs and hooks/driver/nvml, or folders instead of these.
 offline() {
 	local nvml
 	go run ./hooks/driver/table hooks -out "$1" -exports "$2" -coverage "$3/cuda-coverage.md"
@@ -42,15 +42,18 @@ offline() {
 	nvml=$(go list -m -f '{{.Dir}}' github.com/NVIDIA/go-nvml)/pkg/nvml/nvml.h
 	sed -n 's/^X(\(.*\))$/\1/p' integration/simgpu/nvml/names.inc >"$scratch/nvml-names"
 	go run ./integration/simgpu/gen nvml -header "$nvml" -names "$scratch/nvml-names" -out "$2/nvml"
+	# Names stay, which a newer header may lack.
+	grep -v '^#' hooks/driver/nvml/nvml.tsv | cut -f1 >>"$scratch/nvml-names"
+	go run ./hooks/driver/table nvml -header "$nvml" -names "$scratch/nvml-names" -out "$4"
 }
 
 check() {
 	local made=$scratch/made file kept stale=
-	mkdir -p "$made/gen" "$made/simgpu/driver" "$made/simgpu/nvml" "$made/docs"
-	offline "$made/gen" "$made/simgpu" "$made/docs"
+	mkdir -p "$made/gen" "$made/simgpu/driver" "$made/simgpu/nvml" "$made/docs" "$made/nvml"
+	offline "$made/gen" "$made/simgpu" "$made/docs" "$made/nvml"
 	while read -r file; do
 		case $file in
-		gen/*) kept=hooks/driver/$file ;;
+		gen/* | nvml/*) kept=hooks/driver/$file ;;
 		docs/*) kept=$file ;;
 		*) kept=integration/$file ;;
 		esac
@@ -68,7 +71,7 @@ check() {
 
 case ${1-} in
 fetch) fetch ;;
-offline) offline hooks/driver/gen integration/simgpu docs ;;
+offline) offline hooks/driver/gen integration/simgpu docs hooks/driver/nvml ;;
 check) check ;;
 *)
 	echo "usage: generate.sh fetch|offline|check" >&2

@@ -19,8 +19,9 @@ import (
 const (
 	ContainerDir  = "/.vgpu"
 	RealCUDA      = ContainerDir + "/libcuda.so"
-	RealCUDAFile  = "libcuda.so"      // mount point in a vGPU's directory
-	RealNVMLFile  = "libnvidia-ml.so" // likewise, for the take-over of NVML
+	RealNVML      = ContainerDir + "/libnvidia-ml.so"
+	RealCUDAFile  = "libcuda.so" // mount points in a vGPU's directory
+	RealNVMLFile  = "libnvidia-ml.so"
 	cudaSoname    = "libcuda.so.1"
 	cudaLinkName  = "libcuda.so"
 	nvmlSoname    = "libnvidia-ml.so.1"
@@ -29,10 +30,12 @@ const (
 	maxSourcePath = 4096
 )
 
-// TakeOver puts our library in the place of the driver's.
+// TakeOver puts our libraries in the place of the driver's.
 type TakeOver struct {
-	// Library is the host path of our libcuda (libvgpu-cuda.so).
-	Library string
+	// CUDA is the host path of our libcuda (libvgpu-cuda.so).
+	CUDA string
+	// NVML is the host path of our libnvidia-ml (libvgpu-nvml.so).
+	NVML string
 	// Dirs are the directories in the container that its dynamic linker
 	// searches by default. All of them are served, whatever the image is.
 	Dirs []string
@@ -52,12 +55,12 @@ func LibraryDirs(arch string) []string {
 // Edits are the edits for a container whose vGPU's directory on the host is
 // dir. d is the driver as the container would have got it without us.
 //
-// Our library is mounted under all three names of the driver's: the versioned
-// one, so that nothing can load the real one first; the soname; and the
-// link-time name, which some programs try first. It is one inode, so the
+// Each of our libraries is mounted under all three names of the driver's: the
+// versioned one, so that nothing can load the real one first; the soname; and
+// the link-time name, which some programs try first. It is one inode, so the
 // dynamic linker loads it once, and neither a hook nor ldconfig nor a symbolic
-// link is needed. The real file is at RealCUDA, the fixed path that our library
-// names in its DT_NEEDED.
+// link is needed. The real files are at RealCUDA and RealNVML, the fixed paths
+// that our libraries name in their DT_NEEDED.
 //
 // Mounts are in the order in which they must be made.
 func (t TakeOver) Edits(d Driver, dir string) (*v1.Edits, error) {
@@ -74,12 +77,13 @@ func (t TakeOver) Edits(d Driver, dir string) (*v1.Edits, error) {
 
 	add(dir, ContainerDir, "noexec")
 	add(d.CUDA, RealCUDA)
+	add(d.NVML, RealNVML)
 	for _, libs := range t.Dirs {
 		for _, name := range []string{cudaLinkName + "." + d.Version, cudaSoname, cudaLinkName} {
-			add(t.Library, path.Join(libs, name))
+			add(t.CUDA, path.Join(libs, name))
 		}
-		for _, name := range []string{nvmlLinkName + "." + d.Version, nvmlSoname} {
-			add(d.NVML, path.Join(libs, name))
+		for _, name := range []string{nvmlLinkName + "." + d.Version, nvmlSoname, nvmlLinkName} {
+			add(t.NVML, path.Join(libs, name))
 		}
 		for _, l := range d.Libraries {
 			for _, name := range l.Names {
@@ -121,7 +125,8 @@ func (t TakeOver) check(d Driver, dir string) error {
 	var errs []error
 	for _, p := range []struct{ what, path string }{
 		{"the vGPU's directory", dir},
-		{"the take-over library", t.Library},
+		{"the take-over library of libcuda", t.CUDA},
+		{"the take-over library of libnvidia-ml", t.NVML},
 		{"the driver's libcuda", d.CUDA},
 		{"the driver's libnvidia-ml", d.NVML},
 	} {
@@ -143,18 +148,23 @@ func (t TakeOver) check(d Driver, dir string) error {
 	return errors.Join(errs...)
 }
 
-// CheckLibrary makes sure that our library is one that this machine can load.
-// Containers that got it would only fail when they start, and say little.
-func (t TakeOver) CheckLibrary() error {
-	const advice = "run make install, or set library.cuda"
-	f, err := elf.Open(t.Library)
+// CheckLibraries makes sure that our libraries are ones that this machine can
+// load. Containers that got them would only fail when they start, and say little.
+func (t TakeOver) CheckLibraries() error {
+	return errors.Join(checkLibrary(t.CUDA, "library.cuda"), checkLibrary(t.NVML, "library.nvml"))
+}
+
+// checkLibrary looks at the library that a key of the configuration names.
+func checkLibrary(library, key string) error {
+	advice := "run make install, or set " + key
+	f, err := elf.Open(library)
 	if err != nil {
-		return fmt.Errorf("failed to read the take-over library %s: %w; %s", t.Library, err, advice)
+		return fmt.Errorf("failed to read the take-over library %s: %w; %s", library, err, advice)
 	}
 	defer f.Close()
 	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 	if f.Type != elf.ET_DYN || f.Class != elf.ELFCLASS64 || f.Machine != machine {
-		return fmt.Errorf("the take-over library %s is not a shared object for this machine (%s, %s, %s); %s", t.Library, f.Type, f.Class, f.Machine, advice)
+		return fmt.Errorf("the take-over library %s is not a shared object for this machine (%s, %s, %s); %s", library, f.Type, f.Class, f.Machine, advice)
 	}
 	return nil
 }

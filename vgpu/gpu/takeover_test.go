@@ -12,7 +12,10 @@ import (
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
 
-var takeOver = TakeOver{Library: "/opt/vgpu/libvgpu-cuda.so", Dirs: []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib64"}}
+var takeOver = TakeOver{
+	CUDA: "/opt/vgpu/libvgpu-cuda.so", NVML: "/opt/vgpu/libvgpu-nvml.so",
+	Dirs: []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib64"},
+}
 
 func driver() Driver {
 	return Driver{Version: "580.65.06", CUDA: "/host/libcuda.so.580.65.06", NVML: "/host/libnvidia-ml.so.580.65.06"}
@@ -32,7 +35,7 @@ func lines(e *v1.Edits) []string {
 	return out
 }
 
-func TestOurLibraryHasEveryNameOfTheDrivers(t *testing.T) {
+func TestOurLibrariesHaveEveryNameOfTheDrivers(t *testing.T) {
 	e, err := takeOver.Edits(driver(), "/run/vgpu/c/x")
 	if err != nil {
 		t.Fatal(err)
@@ -40,16 +43,19 @@ func TestOurLibraryHasEveryNameOfTheDrivers(t *testing.T) {
 	want := []string{
 		"/.vgpu <- /run/vgpu/c/x bind,ro,nosuid,nodev,noexec",
 		"/.vgpu/libcuda.so <- /host/libcuda.so.580.65.06 bind,ro,nosuid,nodev",
+		"/.vgpu/libnvidia-ml.so <- /host/libnvidia-ml.so.580.65.06 bind,ro,nosuid,nodev",
 		"/usr/lib/x86_64-linux-gnu/libcuda.so.580.65.06 <- /opt/vgpu/libvgpu-cuda.so bind,ro,nosuid,nodev",
 		"/usr/lib/x86_64-linux-gnu/libcuda.so.1 <- /opt/vgpu/libvgpu-cuda.so bind,ro,nosuid,nodev",
 		"/usr/lib/x86_64-linux-gnu/libcuda.so <- /opt/vgpu/libvgpu-cuda.so bind,ro,nosuid,nodev",
-		"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.65.06 <- /host/libnvidia-ml.so.580.65.06 bind,ro,nosuid,nodev",
-		"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1 <- /host/libnvidia-ml.so.580.65.06 bind,ro,nosuid,nodev",
+		"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.65.06 <- /opt/vgpu/libvgpu-nvml.so bind,ro,nosuid,nodev",
+		"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1 <- /opt/vgpu/libvgpu-nvml.so bind,ro,nosuid,nodev",
+		"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so <- /opt/vgpu/libvgpu-nvml.so bind,ro,nosuid,nodev",
 		"/usr/lib64/libcuda.so.580.65.06 <- /opt/vgpu/libvgpu-cuda.so bind,ro,nosuid,nodev",
 		"/usr/lib64/libcuda.so.1 <- /opt/vgpu/libvgpu-cuda.so bind,ro,nosuid,nodev",
 		"/usr/lib64/libcuda.so <- /opt/vgpu/libvgpu-cuda.so bind,ro,nosuid,nodev",
-		"/usr/lib64/libnvidia-ml.so.580.65.06 <- /host/libnvidia-ml.so.580.65.06 bind,ro,nosuid,nodev",
-		"/usr/lib64/libnvidia-ml.so.1 <- /host/libnvidia-ml.so.580.65.06 bind,ro,nosuid,nodev",
+		"/usr/lib64/libnvidia-ml.so.580.65.06 <- /opt/vgpu/libvgpu-nvml.so bind,ro,nosuid,nodev",
+		"/usr/lib64/libnvidia-ml.so.1 <- /opt/vgpu/libvgpu-nvml.so bind,ro,nosuid,nodev",
+		"/usr/lib64/libnvidia-ml.so <- /opt/vgpu/libvgpu-nvml.so bind,ro,nosuid,nodev",
 		"env NVIDIA_VISIBLE_DEVICES=void",
 	}
 	if diff := cmp.Diff(want, lines(e)); diff != "" {
@@ -57,7 +63,7 @@ func TestOurLibraryHasEveryNameOfTheDrivers(t *testing.T) {
 	}
 }
 
-func TestTheRealDriverIsReachableAtOnePathOnly(t *testing.T) {
+func TestTheRealLibrariesAreReachableAtOnePathEach(t *testing.T) {
 	d := driver()
 	d.Libraries = []Library{
 		{Source: "/host/libcuda.so.580.65.06", Names: []string{"libcuda.so.580.65.06", "libcuda.so.1"}},
@@ -65,6 +71,7 @@ func TestTheRealDriverIsReachableAtOnePathOnly(t *testing.T) {
 	}
 	d.Mounts = []*v1.Mount{
 		{Source: "/host/libcuda.so.580.65.06", Destination: "/somewhere/else/libcuda.so.580.65.06"},
+		{Source: "/host/libnvidia-ml.so.580.65.06", Destination: "/somewhere/else/libnvidia-ml.so.1"},
 		{Source: "/host/nvidia-smi", Destination: "/usr/bin/nvidia-smi"},
 	}
 	d.Env = []string{"NVIDIA_VISIBLE_DEVICES=all", "OTHER=1"}
@@ -76,13 +83,13 @@ func TestTheRealDriverIsReachableAtOnePathOnly(t *testing.T) {
 	var real, jit []string
 	for _, m := range e.GetMounts() {
 		switch {
-		case m.GetSource() == d.CUDA:
+		case m.GetSource() == d.CUDA || m.GetSource() == d.NVML:
 			real = append(real, m.GetDestination())
 		case strings.Contains(m.GetSource(), "ptxjit"):
 			jit = append(jit, m.GetDestination())
 		}
 	}
-	if diff := cmp.Diff([]string{RealCUDA}, real); diff != "" {
+	if diff := cmp.Diff([]string{RealCUDA, RealNVML}, real); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{
@@ -105,7 +112,8 @@ func TestTakeOverRefusesWhatItCanNotDo(t *testing.T) {
 		"a driver without a version":     {func(d *Driver, _ *TakeOver) { d.Version = "" }, "driver version"},
 		"a version that leaves the name": {func(d *Driver, _ *TakeOver) { d.Version = "../1" }, "driver version"},
 		"no real library":                {func(d *Driver, _ *TakeOver) { d.CUDA = "" }, "the driver's libcuda"},
-		"a relative library of ours":     {func(_ *Driver, t *TakeOver) { t.Library = "build/lib/x.so" }, "the take-over library"},
+		"a relative library of ours":     {func(_ *Driver, t *TakeOver) { t.CUDA = "build/lib/x.so" }, "the take-over library of libcuda"},
+		"no library of ours for NVML":    {func(_ *Driver, t *TakeOver) { t.NVML = "" }, "the take-over library of libnvidia-ml"},
 		"nowhere to put it":              {func(_ *Driver, t *TakeOver) { t.Dirs = nil }, "no library directory"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,6 +39,7 @@ type Config struct {
 // LibraryConfig says what goes into containers.
 type LibraryConfig struct {
 	CUDA string   `toml:"cuda"` // libvgpu-cuda.so on this machine
+	NVML string   `toml:"nvml"` // libvgpu-nvml.so, likewise
 	Dirs []string `toml:"dirs"` // library directories of the containers
 }
 
@@ -123,7 +124,7 @@ func DefaultConfig() Config {
 		Version:   1,
 		GPUs:      "auto",
 		State:     "/run/vgpu",
-		Library:   LibraryConfig{CUDA: "/usr/lib/vgpu/libvgpu-cuda.so", Dirs: gpu.LibraryDirs(runtime.GOARCH)},
+		Library:   LibraryConfig{CUDA: "/usr/lib/vgpu/libvgpu-cuda.so", NVML: "/usr/lib/vgpu/libvgpu-nvml.so", Dirs: gpu.LibraryDirs(runtime.GOARCH)},
 		Simulated: SimulatedConfig{Root: "/usr/lib/vgpu/simgpu"},
 		Engine: EngineConfig{
 			Quantum: Duration(arbiter.DefaultQuantum), DrainDeadline: Duration(arbiter.DefaultDrainDeadline),
@@ -190,6 +191,7 @@ func (c *Config) Check() error {
 		{"state", &c.State},
 		{"socket", &c.Socket},
 		{"library.cuda", &c.Library.CUDA},
+		{"library.nvml", &c.Library.NVML},
 		{"simulated.root", &c.Simulated.Root},
 		{"simulated.machine", &c.Simulated.Machine},
 	} {

@@ -344,7 +344,7 @@ func TestPathsAreCleaned(t *testing.T) {
 	}
 }
 
-func TestVgpudDoesNotStartWithoutTheTakeOverLibrary(t *testing.T) {
+func TestVgpudDoesNotStartWithoutTheTakeOverLibraries(t *testing.T) {
 	cfg := settings{}.config(filepath.Join(t.TempDir(), "vgpu"))
 	if err := cfg.Check(); err != nil {
 		t.Fatal(err)
@@ -354,8 +354,10 @@ func TestVgpudDoesNotStartWithoutTheTakeOverLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = New(cfg, state, nil, gputest.New(1), discard(), Build{})
-	if err == nil || !strings.Contains(err.Error(), cfg.Library.CUDA) || !strings.Contains(err.Error(), "make install") {
-		t.Errorf("%v", err)
+	for _, say := range []string{cfg.Library.CUDA, cfg.Library.NVML, "make install, or set library.cuda", "make install, or set library.nvml"} {
+		if err == nil || !strings.Contains(err.Error(), say) {
+			t.Errorf("%v does not say %q", err, say)
+		}
 	}
 }
 

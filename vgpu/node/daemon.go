@@ -75,7 +75,7 @@ type Build struct{ Version, Commit string }
 func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory, log *logrus.Entry, build Build) (_ *Daemon, retErr error) {
 	d := &Daemon{
 		cfg: cfg, state: state, listen: listen, log: log, inventory: inventory, build: build, started: time.Now(),
-		takeOver: gpu.TakeOver{Library: cfg.Library.CUDA, Dirs: cfg.Library.Dirs},
+		takeOver: gpu.TakeOver{CUDA: cfg.Library.CUDA, NVML: cfg.Library.NVML, Dirs: cfg.Library.Dirs},
 		dirs:     filepath.Join(state.dir, "c"),
 		ended:    make(chan struct{}),
 	}
@@ -87,7 +87,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 	if _, err := d.takeOver.Edits(inventory.Driver(), d.dirs); err != nil {
 		return nil, fmt.Errorf("the driver can not be taken over: %w", err)
 	}
-	if err := d.takeOver.CheckLibrary(); err != nil {
+	if err := d.takeOver.CheckLibraries(); err != nil {
 		return nil, err
 	}
 	d.libraries = d.driverLibraries()

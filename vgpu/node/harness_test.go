@@ -66,7 +66,7 @@ type settings struct {
 func (s settings) config(state string) Config {
 	cfg := DefaultConfig()
 	cfg.State = state
-	cfg.Library.CUDA = state + ".so"
+	cfg.Library.CUDA, cfg.Library.NVML = state+".so", state+"-nvml.so"
 	if s.quantum == 0 {
 		s.quantum = 10 * time.Second // does not end by itself in a test
 	}
@@ -84,7 +84,7 @@ func (s settings) config(state string) Config {
 	return cfg
 }
 
-// newDaemon makes a daemon with a library that looks like one.
+// newDaemon makes a daemon with libraries that look like ones.
 func newDaemon(cfg Config, gpus gpu.Inventory, log *logrus.Entry) (*Daemon, error) {
 	header := elf.Header64{
 		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
@@ -97,8 +97,10 @@ func newDaemon(cfg Config, gpus gpu.Inventory, log *logrus.Entry) (*Daemon, erro
 	if err := binary.Write(&library, binary.LittleEndian, header); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(cfg.Library.CUDA, library.Bytes(), 0o600); err != nil {
-		return nil, err
+	for _, path := range []string{cfg.Library.CUDA, cfg.Library.NVML} {
+		if err := os.WriteFile(path, library.Bytes(), 0o600); err != nil {
+			return nil, err
+		}
 	}
 	state, err := OpenState(cfg.State)
 	if err != nil {

@@ -128,7 +128,10 @@ type prototype struct {
 	params []string // C types with parameter names
 }
 
-// prototype reads d as a function prototype whose name starts with "cu".
+// exported are the names of functions of the driver and of NVML.
+var exported = regexp.MustCompile(`^(cu|nvml[A-Z])`)
+
+// prototype reads d as the prototype of such a function.
 func (d decl) prototype() (prototype, bool) {
 	if d.toks[0] == "typedef" || d.toks[0] == "struct" || d.toks[0] == "enum" || d.toks[0] == "static" {
 		return prototype{}, false
@@ -140,7 +143,7 @@ func (d decl) prototype() (prototype, bool) {
 		if t != "(" {
 			continue
 		}
-		if i < 2 || !strings.HasPrefix(d.toks[i-1], "cu") {
+		if i < 2 || !exported.MatchString(d.toks[i-1]) {
 			return prototype{}, false
 		}
 		p := prototype{name: d.toks[i-1], ret: join(d.toks[:i-1])}

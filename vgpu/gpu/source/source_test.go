@@ -153,7 +153,7 @@ func TestSimulatedGPUs(t *testing.T) {
 	if filepath.Base(d.CUDA) != "libcuda.so."+d.Version || filepath.Base(d.NVML) != "libnvidia-ml.so."+d.Version {
 		t.Errorf("%+v", d)
 	}
-	edits, err := gpu.TakeOver{Library: "/l.so", Dirs: []string{"/usr/lib64"}}.Edits(d, "/run/vgpu/c/x")
+	edits, err := gpu.TakeOver{CUDA: "/l.so", NVML: "/n.so", Dirs: []string{"/usr/lib64"}}.Edits(d, "/run/vgpu/c/x")
 	if err != nil {
 		t.Fatal(err)
 	}
