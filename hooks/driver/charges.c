@@ -19,17 +19,19 @@ bool vgpu_memory_reserve(int gpu, uint64_t bytes)
 	return vgpu_gate_charge((unsigned)gpu, bytes) == 0;
 }
 
+/* Asked for what no GPU has: the driver says why not. */
 CUresult vgpu_memory_refused(void)
 {
-	CUdeviceptr one;
+	CUdeviceptr none;
 	CUresult r;
 
 	if (atomic_load_explicit(&vgpu_captures, memory_order_acquire) == 0)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	r = VGPU_REAL(cuMemAlloc_v2)(&one, 1);
-	if (r != CUDA_SUCCESS)
+	r = VGPU_REAL(cuMemAlloc_v2)(&none, (size_t)1 << 60);
+	if (r == CUDA_SUCCESS)
+		VGPU_REAL(cuMemFree_v2)(none);
+	if (r >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && r <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
 		return r;
-	VGPU_REAL(cuMemFree_v2)(one);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
