@@ -65,6 +65,14 @@ func (b *bench) gate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	legacy, err := metrics(lines, "legacy-adds")
+	if err != nil {
+		return err
+	}
+	perThread, err := metrics(lines, "per-thread-adds")
+	if err != nil {
+		return err
+	}
 	start, err := metrics(lines, "start-us")
 	if err != nil {
 		return err
@@ -72,6 +80,14 @@ func (b *bench) gate(ctx context.Context) error {
 	b.row(row{
 		name: "gate_overhead", value: median(adds), unit: "locked adds", budget: 4, rule: most, samples: len(adds),
 		note: fmt.Sprintf("goal 2; a launch on an explicit stream; median of runs %.2f", adds),
+	})
+	b.row(row{
+		name: "gate_legacy", value: median(legacy), unit: "locked adds", samples: len(legacy),
+		note: fmt.Sprintf("on the legacy stream; median of runs %.2f", legacy),
+	})
+	b.row(row{
+		name: "gate_per_thread", value: median(perThread), unit: "locked adds", samples: len(perThread),
+		note: fmt.Sprintf("on a per-thread stream; median of runs %.2f", perThread),
 	})
 	b.row(row{
 		name: "library_start", value: median(start), unit: "us", budget: 100, rule: most, samples: len(start),

@@ -29,6 +29,10 @@ import (
 func main() {
 	// The processes that it starts die with the thread that started them.
 	runtime.LockOSThread()
+	if len(os.Args) > 1 && os.Args[1] == inside {
+		fmt.Fprintln(os.Stderr, enter(os.Args[2], os.Args[3], os.Args[4:]))
+		os.Exit(125)
+	}
 	out := flag.String("out", "", "write the rows to `FILE` as JSON, too")
 	short := flag.Bool("short", false, "fewer samples and shorter windows, in less than a minute")
 	only := flag.String("only", "", "measure one `GROUP` alone, after the floor; see docs/bench.md")
@@ -56,6 +60,7 @@ var groups = []group{
 	{"scale", (*bench).scale},
 	{"share", (*bench).share},
 	{"many", (*bench).many},
+	{"drain", (*bench).drain},
 	{"gate", (*bench).gate},
 }
 
@@ -130,17 +135,18 @@ type size struct {
 	shareBudget  float64
 	scaleBudget  float64
 	idle         time.Duration
+	drains       time.Duration // of each container's work
 	gate         bool
 }
 
 var full = size{
 	floorSamples: 20000, rounds: 10, handovers: 2000, firsts: 5000, kept: 100000, rate: 5 * time.Second,
-	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, gate: true,
+	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, gate: true,
 }
 
 // One turn more or less weighs more in a shorter window: the budget grows as it
 // shrinks. So does that of a ratio of two 99th percentiles, each of few samples. vgpud looks for leaks every 10 s, so it is idle for no less than that.
 var brief = size{
 	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
-	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second,
+	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second, drains: 10 * time.Second,
 }

@@ -13,18 +13,35 @@ import (
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
 
+// quantum is the default one.
+const quantum = 20 * time.Millisecond
+
 // node is a vgpud with one simulated GPU, in a process of its own, and its vGPUs.
 type node struct {
 	daemon *harness.Daemon
 	dirs   []string // of the vGPUs: where their clients connect
+	edits  []*v1.Edits
 }
 
 // startNode starts a vgpud and makes vGPUs with these annotations, one for each
 // element. It is a fresh one: nothing that was learned before counts.
-func (b *bench) startNode(ctx context.Context, vgpus []map[string]string) (_ *node, err error) {
+func (b *bench) startNode(ctx context.Context, vgpus []map[string]string) (*node, error) {
+	n, err := b.startUnpinned(ctx, harness.DaemonOptions{}, vgpus)
+	if err != nil {
+		return nil, err
+	}
+	if err := pin(n.pid(), b.cpus.vgpud); err != nil {
+		return nil, errors.Join(err, n.stop())
+	}
+	return n, nil
+}
+
+// startUnpinned leaves to the scheduler where vgpud runs.
+func (b *bench) startUnpinned(ctx context.Context, o harness.DaemonOptions, vgpus []map[string]string) (_ *node, err error) {
 	b.vgpuds++
 	dir := filepath.Join(b.dir, fmt.Sprint(b.vgpuds))
-	daemon, err := harness.StartDaemon(ctx, b.paths, harness.DaemonOptions{Dir: dir, Quantum: 20 * time.Millisecond})
+	o.Dir, o.Quantum = dir, quantum
+	daemon, err := harness.StartDaemon(ctx, b.paths, o)
 	if err != nil {
 		return nil, err
 	}
@@ -34,9 +51,6 @@ func (b *bench) startNode(ctx context.Context, vgpus []map[string]string) (_ *no
 			err = errors.Join(err, n.stop())
 		}
 	}()
-	if err := pin(n.pid(), b.cpus.vgpud); err != nil {
-		return nil, err
-	}
 	return n, daemon.Control(func(c v1.ControlClient) error {
 		for i, annotations := range vgpus {
 			resp, err := c.Create(ctx, &v1.CreateRequest{
@@ -47,6 +61,7 @@ func (b *bench) startNode(ctx context.Context, vgpus []map[string]string) (_ *no
 				return fmt.Errorf("failed to make a vGPU: %w", err)
 			}
 			n.dirs = append(n.dirs, resp.GetEdits().GetMounts()[0].GetSource())
+			n.edits = append(n.edits, resp.GetEdits())
 		}
 		return nil
 	})

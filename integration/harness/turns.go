@@ -17,6 +17,9 @@ type Turn struct {
 	VGPU    string
 	Granted time.Duration
 	Ended   time.Duration
+	// Drain is how long it took from the revoke until vgpud saw that all was over;
+	// 0 for a turn that was not revoked, or overran.
+	Drain time.Duration
 }
 
 // Turns reads from the daemon's log the turns that have ended.
@@ -34,6 +37,7 @@ func (d *Daemon) Turns() ([]Turn, error) {
 			VGPU    string
 			Granted *int64 `json:"granted_ns"`
 			Ended   *int64 `json:"ended_ns"`
+			Drain   int64  `json:"drain_ns"`
 		}
 		if json.Unmarshal(lines.Bytes(), &line) != nil || line.Msg != "turn ended" {
 			continue // other things are written there, too
@@ -41,7 +45,7 @@ func (d *Daemon) Turns() ([]Turn, error) {
 		if line.Granted == nil || line.Ended == nil {
 			return nil, fmt.Errorf("a turn without its times is in vgpud's log: %s", lines.Text())
 		}
-		turns = append(turns, Turn{line.VGPU, time.Duration(*line.Granted), time.Duration(*line.Ended)})
+		turns = append(turns, Turn{line.VGPU, time.Duration(*line.Granted), time.Duration(*line.Ended), time.Duration(line.Drain)})
 	}
 	return turns, lines.Err()
 }

@@ -4,7 +4,8 @@
  *
  *   hog [--ms MS] [--kernel-us US] [--depth N] [--kernels DIR]
  *
- * Runs for --ms (0: until SIGTERM) with --depth kernels of --kernel-us in flight.
+ * Runs for --ms (0: until SIGTERM) with --depth kernels of --kernel-us in flight
+ * (0: as many as the driver takes; it never looks back).
  * Says "running" once its first kernel was complete, and prints one line of JSON
  * at the end.
  */
@@ -28,12 +29,13 @@ int main(int argc, char **argv)
 	uint64_t kernel_us = option_u64(argc, argv, "--kernel-us", 1000);
 	uint64_t depth = option_u64(argc, argv, "--depth", 4);
 	CUevent *done = calloc(depth + 1, sizeof(CUevent));
+	uint64_t first = depth ? depth : 1;
 	uint64_t begin, launched = 0;
 	CUfunction spin;
 	CUstream stream;
 
-	if (!depth || !done)
-		fail("--depth must be 1 or more");
+	if (!done)
+		fail("no memory for so many events");
 	signal(SIGTERM, end);
 	open_device();
 	spin = load_kernel(argc, argv, "spin_us");
@@ -42,16 +44,19 @@ int main(int argc, char **argv)
 		CU(cuEventCreate(&done[i], CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
 	begin = now_ns();
 	while (!ended && (!ms || now_ns() - begin < ms * 1000000)) {
-		CUevent slot = done[launched % depth];
+		CUevent slot = depth ? done[launched % depth] : NULL;
 
-		if (launched >= depth)
+		if (depth && launched >= depth)
 			CU(cuEventSynchronize(slot));
-		if (launched == depth) {
+		if (launched == first) {
+			if (!depth)
+				CU(cuStreamSynchronize(stream));
 			printf("running\n");
 			fflush(stdout);
 		}
 		launch_spin(spin, (uint32_t)kernel_us, stream);
-		CU(cuEventRecord(slot, stream));
+		if (depth)
+			CU(cuEventRecord(slot, stream));
 		launched++;
 	}
 	CU(cuStreamSynchronize(stream));

@@ -269,7 +269,12 @@ func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
 	e.settled++
 	req.Count = v.req.Count
 	v.req = req
+	t := v.gang
+	before := t.quantum
 	e.settle(now, v)
+	if t.state == Holding && t.resumes == 0 && t.quantum != before {
+		t.end = t.granted + t.quantum // of the turn that runs, too
+	}
 	e.room = true
 }
 

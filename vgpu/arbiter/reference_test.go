@@ -553,7 +553,11 @@ func (r *reference) about(v *refVGPU, ev Event) {
 	case Changed:
 		ev.Request.Count = v.req.Count
 		v.req = ev.Request
+		before := u.refSettings.turn
 		r.settle(v)
+		if u.turn == "holds" && u.resumes == 0 && u.refSettings.turn != before {
+			u.quantum = u.refSettings.turn
+		}
 	case Unused:
 		if !v.in && !v.waits && v.req.Bind == request.BindLate {
 			v.gpus, v.part = nil, false

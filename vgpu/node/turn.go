@@ -21,6 +21,8 @@ type turn struct {
 	wanted  bool          // likewise, also after a revoke
 	linger  time.Duration // ... and were for so long
 	since   time.Duration // when taking began
+	revoked time.Duration // when its gates were closed; 0: they were not
+	drain   time.Duration // of the turn before, which ended now: from then until its end; 0: it was not revoked
 	done    work          // of the clients that died in it
 }
 
@@ -239,7 +241,7 @@ func (l *loop) revoke(v *vgpu) {
 // closeWords closes what is idle and starts to drain the rest (R6).
 func (l *loop) closeWords(v *vgpu) {
 	v.phase = draining
-	v.turn.taking = false
+	v.turn.taking, v.turn.revoked = false, l.now()
 	l.arm(&v.linger, 0)
 	v.progressed()
 	for _, c := range v.clients {
@@ -262,7 +264,11 @@ func (l *loop) complete(v *vgpu, kind arbiter.Kind) {
 		l.thaw(v) // nothing of it is in flight: it drained in the last moment, or died
 	}
 	l.arm(&v.linger, 0)
-	v.turn = turn{wanted: v.turn.wanted, linger: v.turn.linger}
+	var drain time.Duration
+	if v.turn.revoked != 0 {
+		drain = now - v.turn.revoked
+	}
+	v.turn = turn{wanted: v.turn.wanted, linger: v.turn.linger, drain: drain}
 	// Only now, with all words closed: who was served before is not pending.
 	if ev.Waiting = !v.removed && v.anyWaiting(); ev.Waiting {
 		v.turn.pending = now
@@ -388,9 +394,10 @@ func (l *loop) account(v *vgpu, t *arbiter.Turn) {
 	}
 	if l.log.Logger.IsLevelEnabled(logrus.TraceLevel) {
 		// The integration tests hold these times, of CLOCK_MONOTONIC, against the
-		// simulated GPU's log.
+		// simulated GPU's log; the benchmark takes drains from them.
 		l.log.WithFields(v.fields()).WithFields(logrus.Fields{
 			"granted_ns": t.Granted.Nanoseconds(), "ended_ns": t.Ended.Nanoseconds(), "held": t.Held,
+			"drain_ns": v.turn.drain.Nanoseconds(),
 		}).Trace("turn ended")
 	}
 }
