@@ -78,8 +78,9 @@ uint32_t vgpu_gate_bound_us(void);
 int vgpu_gate_charge(unsigned gpu, uint64_t bytes);
 /* After it was freed: as much as was charged. Never waits. */
 void vgpu_gate_refund(unsigned gpu, uint64_t bytes);
-/* The vGPU's limit on this GPU and what all its processes use there; flags are
- * of enum vgpu_memory_flag. -1 if neither is known. */
+/* The vGPU's limit on this GPU, and what is used of it: by all its processes, and
+ * by other vGPUs that share it; flags are of enum vgpu_memory_flag. -1 if neither
+ * is known. */
 int vgpu_gate_memory(unsigned gpu, uint64_t flags, uint64_t *limit, uint64_t *used);
 /* A context or module was made or has ended: what the driver itself uses is not
  * what it was. Never waits. */

@@ -38,7 +38,7 @@ static struct {
 	int driver[VGPU_UUIDS];
 	/* What vgpud said last: for when it is away. */
 	bool told[VGPU_UUIDS];
-	uint64_t limit[VGPU_UUIDS], used[VGPU_UUIDS];
+	uint64_t limit[VGPU_UUIDS], used[VGPU_UUIDS], others[VGPU_UUIDS];
 } ledger = {
 	.turn = PTHREAD_MUTEX_INITIALIZER,
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -113,11 +113,15 @@ int vgpu_gate_charge(unsigned gpu, uint64_t bytes)
 {
 	struct vgpu_page *page = vgpu_gate.page;
 	struct vgpu_msg answer;
+	bool asks;
 
 	if (!page || gpu >= VGPU_UUIDS)
 		return 0;
+	/* What is freed while the container is over its limit becomes credit, and
+	 * vgpud takes that back before it answers. */
+	asks = flag_load(&page->over) >> gpu & 1;
 	for (int i = 0; i < TRIES; i++) {
-		if (take(&page->memory[gpu].credit, bytes))
+		if (!(asks && i == 0) && take(&page->memory[gpu].credit, bytes))
 			return 0;
 		if (!ask(gpu, bytes, 0, &answer))
 			return 0; /* the driver is about to go down, and the ledger with it */
@@ -145,7 +149,7 @@ int vgpu_gate_memory(unsigned gpu, uint64_t flags, uint64_t *limit, uint64_t *us
 	if (!ask(gpu, 0, flags, &answer) || answer.type != VGPU_MEMORY_IS)
 		return -1;
 	*limit = answer.a[1];
-	*used = answer.a[2];
+	*used = answer.a[2] + answer.others;
 	return 0;
 }
 
@@ -189,6 +193,7 @@ static void note(const struct vgpu_msg *msg)
 	ledger.told[msg->a[0]] = true;
 	ledger.limit[msg->a[0]] = msg->a[1];
 	ledger.used[msg->a[0]] = msg->a[2];
+	ledger.others[msg->a[0]] = msg->others;
 	if (msg->a[3] == 0) {
 		changed = ledger.driver[msg->a[0]] == TOLD_AND_CHANGED;
 		ledger.driver[msg->a[0]] = QUIET;
@@ -248,6 +253,7 @@ void vgpu_memory_stand_in(uint64_t away_ns)
 		}
 		answer.a[1] = ledger.limit[gpu];
 		answer.a[2] = own > ledger.used[gpu] ? own : ledger.used[gpu];
+		answer.others = ledger.others[gpu];
 		answer_with(&answer);
 	}
 	pthread_mutex_unlock(&ledger.lock);

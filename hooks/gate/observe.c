@@ -369,7 +369,7 @@ static enum reached hear_usage(struct told *t, const uint8_t uuid[16], struct vg
 	t->known = true;
 	memcpy(t->uuid, uuid, 16);
 	t->list = list;
-	t->usage = (struct vgpu_usage){ msg.a[0], msg.a[1], msg.a[2], n };
+	t->usage = (struct vgpu_usage){ msg.a[0], msg.a[1], msg.others, msg.a[2], n };
 	return HERE;
 }
 

@@ -26,6 +26,7 @@ struct vgpu_identity {
 struct vgpu_usage {
 	uint64_t limit;            /* of memory on this GPU, in bytes */
 	uint64_t used;             /* by all processes of the vGPU, in bytes */
+	uint64_t others;           /* of the limit, by other vGPUs that share it */
 	uint64_t held_ppm;         /* of the time of late */
 	uint32_t processes;
 };

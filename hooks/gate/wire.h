@@ -79,7 +79,8 @@ struct vgpu_page {
 	uint32_t absence_ms;       /* the gate opens if vgpud was away for so long and a thread waits; 0: never */
 	uint32_t queue_us;         /* how much work may be in flight, in microseconds of it; 0: VGPU_QUEUE_US */
 	uint32_t drain_us;         /* the same while wanted is set; 0: VGPU_DRAIN_US */
-	uint32_t reserved2[12];
+	uint32_t over;             /* bit i: more of bound GPU i is in use than may be, so credit is not taken there without asking */
+	uint32_t reserved2[11];
 
 	/* Written by the client. */
 	_Alignas(64) uint32_t waiting; /* threads at the closed gate, until they have submitted */
@@ -164,7 +165,8 @@ struct vgpu_msg {
 	uint64_t a[4];
 	uint8_t  uuid[VGPU_UUIDS][16]; /* raw bytes, as in CUuuid */
 	char     text[VGPU_TEXT];  /* NUL-terminated, for people */
-	uint8_t  reserved[VGPU_MSG_SIZE - 496];
+	uint64_t others;           /* MEMORY_IS, USAGE_IS: bytes of the limit that are used by other vGPUs, which share it */
+	uint8_t  reserved[VGPU_MSG_SIZE - 504];
 };
 
 _Static_assert(sizeof(struct vgpu_page) == VGPU_PAGE_SIZE, "page size");
@@ -172,6 +174,7 @@ _Static_assert(offsetof(struct vgpu_page, word) == 64, "grant word");
 _Static_assert(offsetof(struct vgpu_page, wanted) == 128, "wanted");
 _Static_assert(offsetof(struct vgpu_page, waiting) == 192, "waiting");
 _Static_assert(offsetof(struct vgpu_page, gaps) == 256, "gaps");
+_Static_assert(offsetof(struct vgpu_page, over) == 144, "over");
 _Static_assert(offsetof(struct vgpu_page, memory) == 384, "memory");
 _Static_assert(offsetof(struct vgpu_page, overhead) == 640, "overhead");
 _Static_assert(sizeof(struct vgpu_process) == 16, "a process fits into a UUID's place");

@@ -26,6 +26,7 @@ type Daemon struct {
 	Socket  string // of its control API
 	GPUs    string // what --gpus was given
 	Machine string // directory of the simulated GPUs
+	Metrics string // socket on which it serves metrics
 
 	paths   Paths
 	library string
@@ -51,6 +52,7 @@ func StartDaemon(ctx context.Context, paths Paths, o DaemonOptions) (*Daemon, er
 		State:   filepath.Join(o.Dir, "s"),
 		Socket:  filepath.Join(o.Dir, "s", "vgpud.sock"),
 		Machine: filepath.Join(o.Dir, "sim"),
+		Metrics: filepath.Join(o.Dir, "metrics.sock"),
 		GPUs:    o.GPUs,
 		paths:   paths,
 		library: o.Library,
@@ -68,6 +70,7 @@ func StartDaemon(ctx context.Context, paths Paths, o DaemonOptions) (*Daemon, er
 gpus = %q
 state = %q
 socket = %q
+metrics = %q
 
 [library]
 cuda = %q
@@ -80,7 +83,7 @@ machine = %q
 [log]
 level = %q
 format = "json"
-`, d.GPUs, d.State, d.Socket, d.library, paths.NVML, paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
+`, d.GPUs, d.State, d.Socket, d.Metrics, d.library, paths.NVML, paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
 	config += "\n[engine]\n"
 	if o.Quantum > 0 {
 		config += fmt.Sprintf("quantum = %q\n", o.Quantum)

@@ -37,6 +37,7 @@ static void show(void)
 	unsigned n, processes;
 	nvmlDevice_t d;
 	nvmlMemory_t m;
+	nvmlMemory_v2_t m2 = { .version = sizeof(m2) | 2u << 24 }; /* as NVML numbers versions */
 	nvmlUtilization_t u;
 	nvmlProcessInfo_t infos[64];
 	char uuid[96], name[96];
@@ -48,11 +49,12 @@ static void show(void)
 		OK("nvmlDeviceGetUUID", d, uuid, (unsigned)sizeof(uuid));
 		OK("nvmlDeviceGetName", d, name, (unsigned)sizeof(name));
 		OK("nvmlDeviceGetMemoryInfo", d, &m);
+		OK("nvmlDeviceGetMemoryInfo_v2", d, &m2);
 		OK("nvmlDeviceGetUtilizationRates", d, &u);
 		processes = 64;
 		OK("nvmlDeviceGetComputeRunningProcesses_v3", d, &processes, infos);
-		printf("uuid %s\nname %s\nmemory %llu %llu %llu\nuse %u\nprocesses %u\n", uuid, name, m.total, m.used, m.free, u.gpu,
-		       processes);
+		printf("uuid %s\nname %s\nmemory %llu %llu %llu\nmemory2 %llu %llu %llu %llu\nuse %u\nprocesses %u\n", uuid, name,
+		       m.total, m.used, m.free, m2.total, m2.used, m2.free, m2.reserved, u.gpu, processes);
 		for (unsigned j = 0; j < processes; j++)
 			printf("pid %u %llu\n", infos[j].pid, infos[j].usedGpuMemory);
 	}

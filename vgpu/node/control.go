@@ -522,7 +522,18 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 }
 
 // ListGPUs tells about all GPUs, in the driver's order.
-func (d *Daemon) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
+func (d *Daemon) ListGPUs(ctx context.Context, _ *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
+	// Who else uses a GPU is seen by looking alone.
+	looked := make(chan struct{})
+	err := d.call(func(l *loop) { l.lookAtMemory(func() { close(looked) }) })
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	select {
+	case <-looked:
+	case <-d.ended:
+	case <-ctx.Done():
+	}
 	resp, err := d.listGPUs()
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)

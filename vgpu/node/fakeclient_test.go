@@ -235,6 +235,8 @@ func (f *fake) do(cmd, arg string) error {
 		}
 		f.page.Memory()[i].Credit.Add(n)
 		f.say("free: ok")
+	case "asks": // whether it must ask before it allocates
+		f.say("asks: %v", f.page.Over().Load()&1 != 0)
 	case "ledger": // INDEX
 		i, err := strconv.Atoi(arg)
 		if err != nil {
@@ -361,7 +363,7 @@ func (f *fake) observe(fd, n int) {
 			}
 			f.say("observed %d: identity %d %s", n, m.A[0], strings.Join(s, " "))
 		case wire.UsageIs:
-			f.say("observed %d: usage code=%d limit=%d used=%d late=%d processes=%d", n, m.Code, m.A[0], m.A[1], m.A[2], m.A[3])
+			f.say("observed %d: usage code=%d limit=%d used=%d others=%d late=%d processes=%d", n, m.Code, m.A[0], m.A[1], m.Others, m.A[2], m.A[3])
 		case wire.Processes:
 			var s []string
 			for _, p := range m.Processes()[:m.Count] {
@@ -538,7 +540,7 @@ func (f *fake) monitor() {
 					return
 				}
 			case m.Type == wire.MemoryIs:
-				f.say("memory: code=%d index=%d limit=%d used=%d number=%d %s", m.Code, m.A[0], m.A[1], m.A[2], m.A[3], m.TextString())
+				f.say("memory: code=%d index=%d limit=%d used=%d others=%d number=%d %s", m.Code, m.A[0], m.A[1], m.A[2], m.Others, m.A[3], m.TextString())
 			case m.Type == wire.Bound || m.Type == wire.Refused:
 				if m.Type == wire.Bound {
 					f.bound.Store(&m)

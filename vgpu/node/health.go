@@ -82,7 +82,7 @@ func (l *loop) lookAtMemory(then func()) {
 	}
 	m.running = true
 	m.late.fire = func() {
-		l.log.Warn("the driver does not say how much memory is free; a bind goes on without")
+		l.log.Warn("the driver does not say how much memory is free; what was known before counts")
 		l.lookedAtMemory()
 	}
 	l.arm(&m.late, l.now()+lookPatience)

@@ -51,6 +51,16 @@ func (c *client) recall(i int) {
 	c.setLeased(i, k.bytes-got)
 }
 
+// askFirst says whether c must ask before it takes of its credit.
+func (c *client) askFirst(i int, yes bool) {
+	bit := uint32(1) << i
+	if yes {
+		c.page.Over().Or(bit)
+	} else {
+		c.page.Over().And(^bit)
+	}
+}
+
 // charge makes the overhead of c what it is.
 func (c *client) charge(i int, overhead uint64) {
 	k := &c.leases[i]
@@ -153,6 +163,17 @@ func (l *loop) livesOn(v *vgpu) []arbiter.UUID {
 	return l.mayUse(v)
 }
 
+// memoryOfOthers is what others use of the limit that v shares with them.
+func (l *loop) memoryOfOthers(v *vgpu, uuid arbiter.UUID) (sum uint64) {
+	for _, other := range l.memorySharers(v, uuid) {
+		if other != v {
+			_, used := l.memoryOn(other, uuid)
+			sum = plus(sum, used)
+		}
+	}
+	return sum
+}
+
 // memoryRoom is how much more can be leased to v on a GPU.
 func (l *loop) memoryRoom(v *vgpu, uuid arbiter.UUID) uint64 {
 	room := l.memoryLimit(v, uuid)
@@ -173,11 +194,11 @@ func (l *loop) trimMemory(uuid arbiter.UUID) {
 		case v.req.MemoryBytes == 0:
 			sharing = append(sharing, v)
 		default:
-			l.recallOver([]*vgpu{v}, uuid, l.memoryOver(v, uuid))
+			l.settleMemory([]*vgpu{v}, uuid)
 		}
 	}
 	if len(sharing) > 0 {
-		l.recallOver(sharing, uuid, l.memoryOver(sharing[0], uuid))
+		l.settleMemory(sharing, uuid)
 	}
 }
 
@@ -191,17 +212,21 @@ func (l *loop) memoryOver(v *vgpu, uuid arbiter.UUID) uint64 {
 	return minus(leased, l.memoryLimit(v, uuid))
 }
 
-// recallOver takes credit back from vGPUs on a GPU until it was so much.
-func (l *loop) recallOver(from []*vgpu, uuid arbiter.UUID, over uint64) {
-	for _, v := range from {
+// settleMemory takes credit back from vGPUs with the same limit as far as more is
+// leased. If more is in use as well, what they free becomes credit beyond the
+// limit: so they ask from then on before they take any, and are settled again.
+func (l *loop) settleMemory(of []*vgpu, uuid arbiter.UUID) {
+	over := l.memoryOver(of[0], uuid)
+	for _, v := range of {
 		i := slices.Index(v.bound, uuid)
 		for _, c := range v.clients {
-			if over == 0 {
-				return
+			// Before credit is taken back: what is freed then is not overlooked.
+			c.askFirst(i, over > 0)
+			if over > 0 {
+				before := c.leases[i].bytes
+				c.recall(i)
+				over = minus(over, before-c.leases[i].bytes)
 			}
-			before := c.leases[i].bytes
-			c.recall(i)
-			over = minus(over, before-c.leases[i].bytes)
 		}
 	}
 }

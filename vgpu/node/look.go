@@ -138,6 +138,6 @@ func (l *loop) chargeOverhead(uuid arbiter.UUID, said bool) {
 	})
 	// What its own processes do not use makes up for it, and nobody else's.
 	for _, v := range raised {
-		l.recallOver([]*vgpu{v}, uuid, l.memoryOver(v, uuid))
+		l.settleMemory([]*vgpu{v}, uuid)
 	}
 }

@@ -84,11 +84,13 @@ func (l *loop) lease(a *ask) {
 		return
 	}
 	m := wire.Msg{Type: wire.MemoryIs}
+	l.settleMemory([]*vgpu{v}, uuid)
 	if !l.leaseTo(c, i, a.need) {
 		m.Code = wire.ErrMemory
 	}
 	limit := l.memoryLimit(v, uuid)
 	_, used := l.memoryOn(v, uuid)
+	m.Others = l.memoryOfOthers(v, uuid)
 	if m.Code != wire.OK {
 		m.SetText(fmt.Sprintf("%s of memory are asked for; of its limit of %s on %s this vGPU uses %s",
 			request.FormatBytes(a.need), request.FormatBytes(limit), uuid, request.FormatBytes(used)))
@@ -98,8 +100,8 @@ func (l *loop) lease(a *ask) {
 }
 
 // leaseTo makes the credit of c as large as it needs. Where there is too little
-// room, the other processes of its vGPU give back what they do not use, if that
-// helps. False: there is no such credit, and nothing was changed.
+// room, the other processes that share the limit give back what they do not use,
+// if that helps. False: there is no such credit, and nothing was changed.
 func (l *loop) leaseTo(c *client, i int, need uint64) bool {
 	have := c.credit(i)
 	if need <= have {
@@ -119,30 +121,29 @@ func (l *loop) leaseTo(c *client, i int, need uint64) bool {
 	return true
 }
 
-// recallFor takes credit back from the other processes of the vGPU of c until
-// there is room for more. False: there would not be enough.
+// recallFor takes credit back from the other processes that share a limit with c
+// until there is room for more. False: there would not be enough.
 func (l *loop) recallFor(c *client, i int, more uint64) bool {
 	uuid := c.v.bound[i]
 	// What is leased beyond the limit gives no room when it comes back.
-	limit, leased, back := l.memoryLimit(c.v, uuid), uint64(0), uint64(0)
-	for _, other := range l.memorySharers(c.v, uuid) {
-		n, _ := l.memoryOn(other, uuid)
-		leased = plus(leased, n)
+	limit, needed := l.memoryLimit(c.v, uuid), c.credit(i)
+	sharers := l.memorySharers(c.v, uuid)
+	for _, v := range sharers {
+		_, used := l.memoryOn(v, uuid)
+		needed = plus(needed, used)
 	}
-	for _, other := range c.v.clients {
-		if other != c {
-			back = plus(back, other.credit(i))
-		}
-	}
-	if minus(limit, minus(leased, back)) < more {
+	if minus(limit, needed) < more {
 		return false
 	}
-	for _, other := range c.v.clients {
-		if other == c {
-			continue
-		}
-		if other.recall(i); l.memoryRoom(c.v, uuid) >= more {
-			break
+	for _, v := range sharers {
+		at := slices.Index(v.bound, uuid)
+		for _, other := range v.clients {
+			if other == c || at < 0 {
+				continue
+			}
+			if other.recall(at); l.memoryRoom(c.v, uuid) >= more {
+				return true
+			}
 		}
 	}
 	return true

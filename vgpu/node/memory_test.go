@@ -21,13 +21,13 @@ const (
 )
 
 // told is an answer about memory.
-type told struct{ code, index, limit, used, number uint64 }
+type told struct{ code, index, limit, used, others, number uint64 }
 
 // memory asks for credit on a GPU of c's vGPU.
 func (c *clientProcess) memory(index, need uint64, flags wire.MemoryFlag) (a told, text string) {
 	c.t.Helper()
 	line := c.ask(fmt.Sprint("memory ", index, " ", need, " ", uint64(flags)), "memory: ")
-	if _, err := fmt.Sscanf(line, "code=%d index=%d limit=%d used=%d number=%d", &a.code, &a.index, &a.limit, &a.used, &a.number); err != nil {
+	if _, err := fmt.Sscanf(line, "code=%d index=%d limit=%d used=%d others=%d number=%d", &a.code, &a.index, &a.limit, &a.used, &a.others, &a.number); err != nil {
 		c.t.Fatalf("%q: %v", line, err)
 	}
 	_, text, _ = strings.Cut(line, "number=7 ")
@@ -38,7 +38,8 @@ func (c *clientProcess) memory(index, need uint64, flags wire.MemoryFlag) (a tol
 func (c *clientProcess) wants(need uint64, want wire.Code, limit, used uint64) {
 	c.t.Helper()
 	got, text := c.memory(0, need, 0)
-	if (got != told{uint64(want), 0, limit, used, 7}) {
+	got.others = 0
+	if (got != told{uint64(want), 0, limit, used, 0, 7}) {
 		c.t.Fatalf("%s asked for %d: %+v %s; want code %d, limit %d, used %d", c.name, need, got, text, want, limit, used)
 	}
 }
@@ -88,7 +89,7 @@ func TestMemoryIsLeasedInChunksUpToTheLimit(t *testing.T) {
 		t.Errorf("leased %d, credit %d", leased, credit)
 	}
 	got, text := a.memory(0, 1, 0)
-	if (got != told{uint64(wire.ErrMemory), 0, 200 * mib, 200 * mib, 7}) || !strings.Contains(text, "200Mi") {
+	if (got != told{uint64(wire.ErrMemory), 0, 200 * mib, 200 * mib, 0, 7}) || !strings.Contains(text, "200Mi") {
 		t.Errorf("%+v %s", got, text)
 	}
 	a.ask(fmt.Sprint("free 0 ", 50*mib), "free: ok")
@@ -160,6 +161,80 @@ func TestWithoutAKeyWhatOthersReservedIsNotThere(t *testing.T) {
 	if leased, credit := a.ledger(); leased != 0 || credit != 0 {
 		t.Errorf("a has %d leased, credit %d", leased, credit)
 	}
+}
+
+// One that reserved nothing is told what others use of the limit that they share,
+// and what they do not use any more is there for it.
+func TestWhoSharesALimitDoesNotKeepWhatItFreed(t *testing.T) {
+	n := newNode(t, settings{})
+	for name, annotations := range map[string][]string{"a": nil, "b": nil, "c": {"memory=10Gi"}} {
+		n.create(name, annotations...)
+	}
+	a, b, c := n.client("a"), n.client("b"), n.client("c")
+	c.takes(gib)
+	a.takes(5 * gib)
+	if got, _ := b.memory(0, 0, 0); (got != told{0, 0, 6 * gib, 0, 5 * gib, 7}) {
+		t.Errorf("b is told %+v", got)
+	}
+	if got, _ := c.memory(0, 0, 0); (got != told{0, 0, 10 * gib, gib, 0, 7}) {
+		t.Errorf("c, which shares with nobody, is told %+v", got)
+	}
+	b.wants(2*gib, wire.ErrMemory, 6*gib, 0)
+	a.ask(fmt.Sprint("free 0 ", 4*gib), "free: ok")
+	b.takes(5 * gib)
+	b.wants(1, wire.ErrMemory, 6*gib, 5*gib)
+	if got, _ := a.memory(0, 0, 0); (got != told{0, 0, 6 * gib, gib, 5 * gib, 7}) {
+		t.Errorf("a is told %+v", got)
+	}
+	n.looks(a, "a", true)
+	if u := a.usage(gpuUUID(0)); u.used != gib || u.others != 5*gib {
+		t.Errorf("who looks at a is told %+v", u)
+	}
+	// What c does not use of its own is not theirs.
+	c.ask(fmt.Sprint("free 0 ", gib), "free: ok")
+	a.wants(1, wire.ErrMemory, 6*gib, gib)
+	if leased, _ := c.ledger(); leased != gib {
+		t.Errorf("c has %d leased", leased)
+	}
+}
+
+// Memory that is freed while more is in use than a lowered limit allows is not
+// there again: the process is told to ask, and gets nothing until it uses less.
+func TestWhatIsFreedBeyondALoweredLimitIsNotCredit(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a", "memory=1Gi")
+	one, two := n.client("a"), n.client("a")
+	one.takes(500 * mib)
+	two.takes(100 * mib)
+	asksFirst := func(want bool) {
+		t.Helper()
+		for _, c := range []*clientProcess{one, two} {
+			if got := c.ask("asks", "asks: "); got != fmt.Sprint(want) {
+				t.Errorf("that %s asks first is %s, want %v", c.name, got, want)
+			}
+		}
+	}
+	set := func(memory string) {
+		t.Helper()
+		if _, err := n.control.Update(t.Context(), &v1.UpdateRequest{
+			Id: n.vgpu("a").GetId(), Annotations: map[string]string{"vgpu-shim.dev/memory": memory},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asksFirst(false)
+	set("200Mi")
+	asksFirst(true)
+	one.ask(fmt.Sprint("free 0 ", 300*mib), "free: ok")
+	one.wants(1, wire.ErrMemory, 200*mib, 300*mib)
+	if leased, credit := one.ledger(); leased != 200*mib || credit != 0 {
+		t.Errorf("leased %d, credit %d", leased, credit)
+	}
+	asksFirst(true)
+	one.ask(fmt.Sprint("free 0 ", 150*mib), "free: ok")
+	one.takes(50 * mib)
+	one.wants(1, wire.ErrMemory, 200*mib, 200*mib)
+	asksFirst(false)
 }
 
 func TestALimitThatIsSetHoldsAtOnce(t *testing.T) {

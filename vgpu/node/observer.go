@@ -293,6 +293,7 @@ func (l *loop) usage(c *conn, m *wire.Msg) {
 	l.lookNowAndAgain(uuid)
 	_, used := l.memoryOn(v, uuid)
 	answer.A = [4]uint64{l.memoryLimit(v, uuid), used, l.heldOfLate(v)}
+	answer.Others = l.memoryOfOthers(v, uuid)
 	all, asker := v.processesOn(uuid), c.observer.process
 	l.poller.remove(c.fd, c.token)
 	go func() {

@@ -28,14 +28,14 @@ func (n *node) looks(c *clientProcess, name string, bind bool) string {
 
 // usage is what an observer is told of a GPU.
 type usageTold struct {
-	code, limit, used, late, processes uint64
-	list                               []string // pid:bytes
+	code, limit, used, others, late, processes uint64
+	list                                       []string // pid:bytes
 }
 
 func (c *clientProcess) usage(gpu string) (u usageTold) {
 	c.t.Helper()
 	line := c.ask("usage 0 "+gpu, "observed 0: usage ")
-	if _, err := fmt.Sscanf(line, "code=%d limit=%d used=%d late=%d processes=%d", &u.code, &u.limit, &u.used, &u.late, &u.processes); err != nil {
+	if _, err := fmt.Sscanf(line, "code=%d limit=%d used=%d others=%d late=%d processes=%d", &u.code, &u.limit, &u.used, &u.others, &u.late, &u.processes); err != nil {
 		c.t.Fatalf("%q: %v", line, err)
 	}
 	for last := u.processes == 0; !last; {

@@ -99,7 +99,8 @@ type Msg struct {
 	A        [4]uint64
 	UUID     [MaxUUIDs][16]byte
 	Text     [TextSize]byte
-	Reserved [16]byte
+	Others   uint64 // MemoryIs, UsageIs: bytes of the limit that are used by other vGPUs, which share it
+	Reserved [8]byte
 }
 
 // ErrMalformed is wrapped by every error of Parse.

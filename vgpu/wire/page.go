@@ -36,7 +36,8 @@ type layout struct {
 	Absence   uint32
 	Queue     uint32
 	Drain     uint32
-	_         [12]uint32
+	Over      uint32
+	_         [11]uint32
 	Waiting   uint32
 	_         uint32
 	Completed uint64
@@ -156,6 +157,11 @@ func (p *Page) QueueUS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer
 
 // DrainUS is the same while somebody else waits. vgpud writes it.
 func (p *Page) DrainUS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Drain)) }
+
+// Over says to the client on which GPUs more is in use than may be: bit i stands
+// for the GPU of Memory's number i. There it takes no credit without asking;
+// vgpud writes it.
+func (p *Page) Over() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Over)) }
 
 // Memory is the ledger of the process, in the order of the Bound message.
 func (p *Page) Memory() *[MaxUUIDs]PageMemory { return &p.l.Memory }

@@ -32,7 +32,7 @@ static unsigned long long least(unsigned long long a, unsigned long long b)
 }
 
 /* The numbers that cuMemGetInfo gives too: never more than there is, and no more
- * free than the driver has left. */
+ * free than the driver has left, or others that share the limit. */
 static nvmlReturn_t memory(nvmlDevice_t device, unsigned long long *total, unsigned long long *used, unsigned long long *free)
 {
 	struct vgpu_usage usage;
@@ -42,7 +42,7 @@ static nvmlReturn_t memory(nvmlDevice_t device, unsigned long long *total, unsig
 		return r;
 	*total = least(*total, usage.limit);
 	*used = least(*total, usage.used);
-	*free = least(*total - *used, *free);
+	*free = least(*total - *used - least(*total - *used, usage.others), *free);
 	return NVML_SUCCESS;
 }
 

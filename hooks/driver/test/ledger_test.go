@@ -17,6 +17,7 @@ type ledger struct {
 	mu      sync.Mutex
 	limit   [wire.MaxUUIDs]uint64
 	chunk   uint64 // leased at a time, where there is room
+	others  uint64 // used of the limit by other vGPUs
 	clients map[*client]bool
 	silent  atomic.Bool  // nothing is answered
 	removed atomic.Bool  // everything is refused
@@ -117,11 +118,15 @@ func (l *ledger) answer(c *client, m wire.Msg) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	gpu := m.A[0]
+	if c.page.Over().Load()>>gpu&1 != 0 {
+		recall(c, gpu)
+	}
 	w := wire.Msg{Type: wire.MemoryIs, Code: wire.OK, A: [4]uint64{gpu, l.limit[gpu], 0, m.A[3]}}
 	if !l.lease(c, gpu, m.A[1]) {
 		w.Code = wire.ErrMemory
 	}
 	_, w.A[2] = l.sum(gpu)
+	w.Others = l.others
 	c.send(w)
 }
 

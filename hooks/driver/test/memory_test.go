@@ -174,6 +174,43 @@ func TestFreeIsWhatOtherProcessesLeave(t *testing.T) {
 	c1.used(0, 40)
 }
 
+// Of a limit that others share, free is what these leave.
+func TestFreeIsWhatOtherVGPUsLeave(t *testing.T) {
+	t.Parallel()
+	a := limited(t, 100*mib)
+	a.ledger.others = 30 * mib
+	p, _ := memory(t, a, "beside")
+	p.expect("free 70")
+	p.goOn()
+	p.expect("0")
+	p.goOn()
+	p.expect("free 30")
+	a.ledger.mu.Lock()
+	a.ledger.others = 90 * mib
+	a.ledger.mu.Unlock()
+	p.goOn()
+	p.expect("0") // the fake vgpud lets it
+	p.goOn()
+	p.expect("free 0")
+}
+
+// After its limit was lowered below its use, a process does not allocate anew
+// what it frees.
+func TestWhatIsFreedBeyondALoweredLimitIsAskedFor(t *testing.T) {
+	t.Parallel()
+	a := limited(t, 100*mib)
+	p, c := memory(t, a, "lowered")
+	p.shown(c, "allocated", 80)
+	p.expect("lower it")
+	a.ledger.set(0, 50*mib)
+	c.page.Over().Store(1)
+	a.ledger.recallAll(0)
+	p.goOn()
+	p.shown(c, "freed and refused", 60)
+	p.shown(c, "up to the limit", 50)
+	p.done()
+}
+
 func TestCreditIsRecalledWhileThreadsAllocate(t *testing.T) {
 	t.Parallel()
 	a := limited(t, 64*mib)

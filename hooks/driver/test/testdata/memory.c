@@ -238,6 +238,25 @@ static void beside(void)
 	}
 }
 
+/* The limit is lowered below what is in use. */
+static void lowered(void)
+{
+	CUdeviceptr p[3], none = 0x77;
+
+	start();
+	for (int i = 0; i < 3; i++)
+		OK(cuMemAlloc_v2(&p[i], i == 2 ? 40 * MIB : 20 * MIB));
+	shown("allocated");
+	shown("lower it");
+	OK(cuMemFree_v2(p[0]));
+	NO_MEMORY(cuMemAlloc_v2(&none, MIB));
+	shown("freed and refused");
+	OK(cuMemFree_v2(p[1]));
+	OK(cuMemAlloc_v2(&p[0], 10 * MIB));
+	NO_MEMORY(cuMemAlloc_v2(&none, MIB));
+	shown("up to the limit");
+}
+
 /* #42: out of memory is said, and no other memory given instead. */
 static void managed(void)
 {
@@ -696,6 +715,7 @@ int main(int argc, char **argv)
 		{ "given-out-again", given_out_again },
 		{ "recalled", recalled },
 		{ "away", away },
+		{ "lowered", lowered },
 		{ "interrupted", interrupted },
 		{ "exits", exits },
 		{ "device-order", device_order },
