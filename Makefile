@@ -188,11 +188,12 @@ fuzz: ## run each Go fuzz target for FUZZTIME inputs (100000x; a time such as 1m
 install: ## install into DESTDIR, PREFIX; run make build first
 	@test -x bin/vgpud -a -e $(BUILD)/lib/libvgpu-cuda.so -a -e $(BUILD)/lib/libvgpu-nvml.so || { echo "nothing is built yet: run make build" >&2; exit 1; }
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR) $(LIBDIR)/simgpu/bin $(LIBDIR)/simgpu/lib $(DATADIR) $(UNITDIR))
-	# install(1) makes a new file: containers keep the one that they have mounted.
+	# install(1) makes a new file, as cp does if told so: containers keep the one
+	# that they have mounted.
 	install -m 0755 $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%) $(DESTDIR)$(BINDIR)
 	install -m 0755 $(BUILD)/lib/libvgpu-cuda.so $(BUILD)/lib/libvgpu-nvml.so $(DESTDIR)$(LIBDIR)
 	install -m 0755 $(BUILD)/simgpu/bin/simgpu $(DESTDIR)$(LIBDIR)/simgpu/bin
-	cp -a $(BUILD)/simgpu/lib/. $(DESTDIR)$(LIBDIR)/simgpu/lib
+	cp -a --remove-destination $(BUILD)/simgpu/lib/. $(DESTDIR)$(LIBDIR)/simgpu/lib
 	cp -r configs/. $(DESTDIR)$(DATADIR)
 	sed 's#/usr/bin/#$(BINDIR)/#' configs/systemd/vgpud.service >$(DESTDIR)$(UNITDIR)/vgpud.service
 	install -m 0644 configs/systemd/vgpud.socket $(DESTDIR)$(UNITDIR)

@@ -81,6 +81,38 @@ func TestCreateKeepsTheRealLibrariesReal(t *testing.T) {
 	}
 }
 
+// Other tools preload libraries: what they have set stays as it is, and a container
+// without any gets none.
+func TestCreateLeavesPreloadsAlone(t *testing.T) {
+	const env = `"LD_PRELOAD=/opt/libjemalloc.so.2 /opt/hook.so"`
+	const mount = `{"destination":"/etc/ld.so.preload","type":"bind","source":"/host/preload","options":["bind","ro"]}`
+	for _, c := range []struct {
+		description, spec string
+		times             int
+	}{
+		{"none", plainSpec, 0},
+		{"both", `{"process": {"env": [` + env + `]}, "mounts": [` + mount + `]}`, 1},
+	} {
+		t.Run(c.description, func(t *testing.T) {
+			f := newFixture(t, c.spec)
+			if err := f.create(); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(f.inner.spec, `"/.vgpu"`) {
+				t.Fatalf("the container has no vGPU: %s", f.inner.spec)
+			}
+			for word, whole := range map[string]string{"LD_PRELOAD": env, "preload": mount} {
+				if n := strings.Count(f.inner.spec, whole); n != c.times {
+					t.Errorf("%s is in the spec %d times, want %d: %s", whole, n, c.times, f.inner.spec)
+				}
+				if n := strings.Count(strings.ReplaceAll(f.inner.spec, whole, ""), word); n != 0 {
+					t.Errorf("%s is in the spec %d times more: %s", word, n, f.inner.spec)
+				}
+			}
+		})
+	}
+}
+
 func TestCreatePassesThrough(t *testing.T) {
 	for _, c := range []struct {
 		description, spec string

@@ -406,6 +406,10 @@ static inline void vgpu_nested_end(void)
 	vgpu_thread.nested--;
 }
 
+/* host.c: does the driver permit calls on this thread? Not in a host function:
+ * there nothing of ours waits, and the driver refuses the call. Not nested. */
+bool vgpu_may_wait(void *arg);
+
 /* work.c */
 void vgpu_work_count(CUstream handle, CUresult r);
 

@@ -86,6 +86,7 @@ static CUresult first_init(__typeof__(&cuInit) real, unsigned int flags)
 		.in_flight = vgpu_in_flight,
 		.poll = vgpu_poll,
 		.completed = vgpu_streams_completed,
+		.may_wait = vgpu_may_wait,
 	};
 	struct vgpu_gate_error err = { 0 };
 	uint8_t uuid[VGPU_UUIDS][16];

@@ -83,7 +83,7 @@ VGPU_HOOK(vgpu_mem_create, cuMemCreate, CUmemGenericAllocationHandle *handle, si
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 	int gpu;
 
-	if (!vgpu_managed(caller) || (gpu = gpu_of(prop)) < 0)
+	if (!vgpu_managed(caller) || (gpu = gpu_of(prop)) < 0 || !vgpu_may_wait(NULL))
 		return real(handle, size, prop, flags);
 	p = calloc(1, sizeof(*p));
 	ref = calloc(1, sizeof(*ref));

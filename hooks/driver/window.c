@@ -392,7 +392,7 @@ void vgpu_window_wait(CUstream handle)
 	if (t->held)
 		return; /* a signal handler of a thread that waits: it may be what all waits for */
 	s = vgpu_stream_find_quick(handle);
-	if (!s || !atomic_load_explicit(&s->window.full, memory_order_relaxed))
+	if (!s || !atomic_load_explicit(&s->window.full, memory_order_relaxed) || !vgpu_may_wait(NULL))
 		return;
 	t->held = true;
 	began = now_ns();

@@ -76,6 +76,12 @@ static void announce(struct vgpu_page *page)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
+/* A thread that has begun to wait was allowed to. */
+static bool may_wait(void)
+{
+	return vgpu_gate_thread.counted || !vgpu_gate.ops.may_wait || vgpu_gate.ops.may_wait(vgpu_gate.ops.arg);
+}
+
 /* The process is exiting and the library's thread has ended: the waiting thread
  * drains for itself. True if nobody is left to grant anything; then the call
  * goes to the driver, which is about to go down too. */
@@ -169,6 +175,10 @@ void vgpu_gate_enter_slow(struct vgpu_slot *in)
 		/* CLOSED, DRAINING. Whoever raises waiting from 0 rings; there is
 		 * no "already said" flag that could go stale. */
 		count_self_back();
+		if (!may_wait()) {
+			count_self_in();
+			return;
+		}
 		announce(page);
 		if (!flag_load(&vgpu_gate.ended)) {
 			sleep_on(&page->word, w);

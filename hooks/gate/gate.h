@@ -15,8 +15,8 @@
  *     returned) that nothing may be in flight any more;
  *   - to keep what is in flight within vgpu_gate_bound_us; it waits for that before
  *     it enters the gate, never inside;
- *   - never vgpu_gate_enter on a thread that must not wait: a host callback, a
- *     call that is captured into a graph, a call from inside the driver.
+ *   - never vgpu_gate_enter for a call that is captured into a graph, or for one
+ *     from inside the driver; in a host callback only if may_wait knows it.
  */
 #ifndef VGPU_GATE_H
 #define VGPU_GATE_H
@@ -37,6 +37,11 @@ struct vgpu_gate_ops {
 	 * driver call. Called by the library's thread in a drain, to tell one
 	 * that gets on from one that does not. NULL: nobody can tell. */
 	uint64_t (*completed)(void *arg);
+	/* May this thread wait? Called by a thread that finds the gate closed,
+	 * outside the gate and before it counts as waiting; not by the library's
+	 * thread. If not, it passes: its call is one that nothing comes of.
+	 * NULL: all may. */
+	bool (*may_wait)(void *arg);
 	/* Called once on the library's thread before it does anything else. */
 	void (*thread_start)(void *arg);
 	void *arg;

@@ -43,7 +43,8 @@ extern VGPU_TLS struct vgpu_gate_thread vgpu_gate_thread;
 void vgpu_gate_enter_slow(struct vgpu_slot *in);
 void vgpu_gate_leave_slow(void);
 
-/* Returns once the gate is open and this thread is counted in. No lock and no
+/* Returns once the gate is open, or the thread may not wait for that, and this
+ * thread is counted in. No lock and no
  * system call while the grant is held. */
 VGPU_GATE_HOT void vgpu_gate_enter(void)
 {

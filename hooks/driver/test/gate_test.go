@@ -71,6 +71,16 @@ func TestEachThreadCountsInASlotOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestThreadThatMayNotWaitPassesAndRingsNoBell(t *testing.T) {
+	p, c := gate(t, newArbiter(t), "may-not-wait")
+	p.expect("passed")
+	p.goOn()
+	c.expect(wire.Pending)
+	c.grant()
+	p.expect("passed again")
+	p.end()
+}
+
 func TestThreadThatEndsInItsWaitWaitsNoMore(t *testing.T) {
 	p, c := gate(t, newArbiter(t), "wait-ended")
 	c.expect(wire.Pending)

@@ -121,6 +121,7 @@ func TestTraps(t *testing.T) {
 	}
 	plugin := compile(t, "trap-unresolved-plugin.so", "-shared", "-fPIC", "testdata/traps/unresolved_plugin.c",
 		filepath.Join(sim, "lib", "libcuda.so.999.10"))
+	lookalikes := compile(t, "trap-lookalikes-plugin.so", "-shared", "-fPIC", "testdata/traps/lookalikes_plugin.c")
 	programs := map[string]string{} // as built
 	const system = "/usr/lib/x86_64-linux-gnu/"
 	for _, test := range []struct {
@@ -139,10 +140,13 @@ func TestTraps(t *testing.T) {
 		{name: "_exit in a thread", program: "exit_thread", clients: 1},
 		{name: "environment", program: "environment", clients: 1},
 		{name: "environment that names GPUs", program: "environment", clients: 1, env: []string{"CUDA_VISIBLE_DEVICES=0"}},
+		{name: "CUDA calls in host functions", program: "host_function", clients: 1},
 		{name: "dlclose and dlopen again", program: "dlclose", clients: 1},
 		{name: "RTLD_DEEPBIND", program: "deepbind", clients: 1},
 		{name: "dlmopen", program: "dlmopen", clients: 1},
 		{name: "two copies", program: "two_copies", clients: 2},
+		{name: "memory of the device is not managed", program: "plain_memory", clients: 1},
+		{name: "names that begin as the driver's do", program: "lookalikes", clients: 1, args: []string{lookalikes}},
 		{name: "RTLD_NOW with a name that is missing", program: "unresolved", clients: 0, args: []string{plugin}},
 		{name: "many processes at once", program: "crowd", clients: 20, args: []string{"20"}},
 	} {

@@ -21,7 +21,7 @@ const anHour = 3_600_000_000
 
 func TestFullStreamHoldsWhoSubmits(t *testing.T) {
 	for _, name := range []string{
-		"explicit", "legacy", "per-thread", "threads", "handler", "dead", "synced", "no-memory", "captured",
+		"explicit", "legacy", "per-thread", "threads", "handler", "dead", "synced", "no-memory", "captured", "callback",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

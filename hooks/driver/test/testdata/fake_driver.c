@@ -8,11 +8,13 @@
  * Built in variants:
  *   -DEXTRA       exports names that no header knows
  *   -DHIDDEN      cuGetProcAddress answers with addresses that nothing exports
+ *   -DREENTERS    cuInit looks itself up and calls what it finds
  *   -DOLD         lacks cuLaunchKernelEx and cuCtxRecordEvent
  *   -Bsymbolic    (or not): its own calls of exported names stay inside
  * The functions fake_* are the test's side.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -57,6 +59,7 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static CUstream streams;
 static CUevent events;             /* never freed, so that a later use is seen */
 static int held, captures, violations, launches, captured, events_alive, retains, sticky, queries;
+static int syncs;                  /* calls that wait for the GPU */
 static int no_witness, *flight = &no_witness; /* in flight, also for the test's eyes */
 static pid_t owner;
 static char visible[1024] = "(not initialised)";
@@ -72,6 +75,8 @@ int fake_queries(void);
 int fake_violations(void);
 int fake_launches(void);
 int fake_captured(void);
+int fake_syncs(void);
+int fake_reentered(void);
 int fake_events(void);
 const char *fake_visible(void);
 
@@ -80,7 +85,13 @@ void fake_context_gone(CUcontext ctx);
 void fake_synchronised(void);
 void fake_graph_launched(void);
 
-#define READY if (owner != getpid()) return CUDA_ERROR_NOT_INITIALIZED
+static __thread int in_callback;
+#define READY do { \
+	if (in_callback) \
+		return CUDA_ERROR_NOT_PERMITTED; \
+	if (owner != getpid()) \
+		return CUDA_ERROR_NOT_INITIALIZED; \
+} while (0)
 
 /* Points at which the test can stop a thread: most are just before it returns. */
 enum { NOWHERE, IN_STREAM_DESTROY, IN_CONTEXT_DESTROY, IN_EVENT_RECORD, IN_PRIMARY_RELEASE, BEFORE_EVENT_RECORD,
@@ -94,6 +105,7 @@ static int depends;                /* held work ends with the next submission */
 static int crowd;                  /* new streams share a bucket of the library's table */
 
 void fake_stop(int at);
+void fake_callback(int on);
 int fake_stopped(void);
 void fake_go(void);
 void fake_reuse(int on);
@@ -162,6 +174,7 @@ static void set(int *what, int v)
 }
 
 void fake_stop(int at) { set(&stop_at, at); }
+void fake_callback(int on) { in_callback = on; } /* this thread: as if inside a host function */
 int fake_stopped(void) { return get(&stopped); }
 void fake_go(void) { set(&stopped, 0); }
 void fake_reuse(int on) { set(&reuse, on); }
@@ -197,6 +210,7 @@ void fake_sticky(int error) { sticky = error; }
 int fake_violations(void) { return violations; }
 int fake_launches(void) { return launches; }
 int fake_captured(void) { return captured; }
+int fake_syncs(void) { return get(&syncs); }
 int fake_events(void) { return events_alive; }
 const char *fake_visible(void) { return visible; }
 
@@ -266,6 +280,7 @@ static CUresult wait_for(CUstream stream, int per_thread)
 	CUstream s;
 
 	READY;
+	__atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
 	pthread_mutex_lock(&lock);
 	s = stream_of(stream, per_thread);
 	while (s && s->done != s->submitted)
@@ -307,11 +322,47 @@ static CUresult query(CUstream stream, int per_thread)
 	return r;
 }
 
+static int reentered;
+int fake_reentered(void) { return reentered; }
+
+#ifdef REENTERS
+static __thread int inside;
+
+/* What the program would find under the name: the library's. */
+static void *enter_again(void *unused)
+{
+	CUresult (*found)(unsigned int) = (CUresult (*)(unsigned int))dlsym(RTLD_DEFAULT, "cuInit");
+
+	inside = 1;
+	if (found && found(0) != CUDA_SUCCESS)
+		abort();
+	inside = 0;
+	return unused;
+}
+
+/* On this thread, and on one that it waits for. */
+static void reenter(void)
+{
+	pthread_t t;
+
+	enter_again(NULL);
+	if (pthread_create(&t, NULL, enter_again, NULL) != 0 || pthread_join(t, NULL) != 0)
+		abort();
+}
+#endif
+
 CUresult cuInit(unsigned int flags)
 {
 	const char *v = getenv("CUDA_VISIBLE_DEVICES");
 
 	(void)flags;
+#ifdef REENTERS
+	if (inside) {
+		reentered++;
+		return CUDA_SUCCESS;
+	}
+	reenter();
+#endif
 	if (owner && owner != getpid())
 		return CUDA_ERROR_NOT_INITIALIZED;
 	snprintf(visible, sizeof(visible), "%s", v ? v : "(unset)");
@@ -576,6 +627,7 @@ CUresult cuCtxSynchronize(void)
 			pthread_cond_wait(&changed, &lock);
 	}
 	pthread_mutex_unlock(&lock);
+	__atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
 	fake_synchronised();
 	return CUDA_SUCCESS;
 }
@@ -680,6 +732,7 @@ CUresult cuEventQuery(CUevent e)
 CUresult cuEventSynchronize(CUevent e)
 {
 	READY;
+	__atomic_add_fetch(&syncs, 1, __ATOMIC_SEQ_CST);
 	pthread_mutex_lock(&lock);
 	while (e->stream && e->stream->done < e->number)
 		pthread_cond_wait(&changed, &lock);

@@ -204,6 +204,31 @@ static void captured(void)
 	CHECK_NO_VIOLATION();
 }
 
+static void *in_callback(void *stream)
+{
+	FAKE_CALLBACK(1);
+	result = launch(stream);
+	FAKE_CALLBACK(0);
+	return NULL;
+}
+
+/* In a host function nothing is held, and the driver's refusals there say nothing
+ * about the stream: who is held stays so. */
+static void callback(void)
+{
+	pthread_t t, c;
+
+	start();
+	t = filling(one);
+	CHECK(pthread_create(&c, NULL, in_callback, one) == 0);
+	CHECK(pthread_join(c, NULL) == 0);
+	CHECK(result == CUDA_ERROR_NOT_PERMITTED);
+	usleep(20000);
+	CHECK(FAKE_LAUNCHES() == FULL);
+	FAKE_HOLD(0);
+	join(t);
+}
+
 /* Streams with marks come and go. */
 static void churn(void)
 {
@@ -236,6 +261,7 @@ static const struct test tests[] = {
 	{ "synced", synced },
 	{ "no-memory", no_memory },
 	{ "captured", captured },
+	{ "callback", callback },
 	{ "churn", churn },
 	{ 0 },
 };

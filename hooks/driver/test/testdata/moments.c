@@ -29,6 +29,7 @@ static uint64_t flight, held;      /* work in flight; whether it stays there */
 static uint64_t tries, yields, passed, handled, stopped, noted;
 static uint64_t inside;            /* threads in stay_inside */
 static bool poor;                  /* there is no more memory */
+static bool may_not;               /* the driver forbids calls: nobody may wait */
 
 /* What happens at a moment, once. */
 static void (*at_bell)(void);      /* PENDING is about to be sent */
@@ -161,9 +162,15 @@ static uint32_t state(void)
 	return VGPU_STATE(word_load(&vgpu_gate.page->word));
 }
 
+static bool may_wait_here(void *arg)
+{
+	(void)arg;
+	return !may_not;
+}
+
 static void start(void)
 {
-	static const struct vgpu_gate_ops ops = { .in_flight = in_flight, .poll = poll_driver };
+	static const struct vgpu_gate_ops ops = { .in_flight = in_flight, .poll = poll_driver, .may_wait = may_wait_here };
 	struct vgpu_gate_error err;
 	uint8_t uuid[16][16];
 
@@ -655,6 +662,21 @@ static void absent_draining(void)
 	await();
 }
 
+/* A thread that may not wait passes the closed gate, and rings no bell. */
+static void may_not_wait(void)
+{
+	start();
+	may_not = true;
+	submit();
+	may_not = false;
+	CHECK(state() == VGPU_CLOSED && flag_load(&vgpu_gate.page->waiting) == 0 && vgpu_slots_empty());
+	say("passed");
+	await();
+	submit();
+	say("passed again");
+	await();
+}
+
 static void absent_drained(void)
 {
 	start();
@@ -692,6 +714,7 @@ int main(int argc, char **argv)
 		{ "slots-destructor", slots_destructor },
 		{ "slots-fork", slots_fork },
 		{ "wait-ended", wait_ended },
+		{ "may-not-wait", may_not_wait },
 		{ "bind", start },
 		{ NULL, NULL },
 	};

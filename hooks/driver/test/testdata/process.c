@@ -21,6 +21,12 @@ static void result(void)
 	say("%d", (int)cuInit(0));
 }
 
+static void reentered(void)
+{
+	OK(cuInit(0));
+	CHECK(FAKE_REENTERED() == 2);
+}
+
 static void before_init(void)
 {
 	int version = 0;
@@ -134,6 +140,7 @@ static const struct test tests[] = {
 	{ "inert", inert },
 	{ "visible", visible },
 	{ "result", result },
+	{ "reentered", reentered },
 	{ "before-init", before_init },
 	{ "twice", twice },
 	{ "fork-first", fork_first },
