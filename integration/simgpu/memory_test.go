@@ -52,6 +52,16 @@ func TestMemoryGoesBetweenContainers(t *testing.T) {
 	}
 }
 
+// TestNothingIsTooLargeOrTooWildForAnError: sizes up to 2^64 and addresses that are
+// none give errors, nothing else.
+func TestNothingIsTooLargeOrTooWildForAnError(t *testing.T) {
+	for _, name := range []string{"huge", "wild"} {
+		t.Run(name, func(t *testing.T) {
+			newMachine(t, "--gpus", "1", "--memory", "256Mi").run(name)
+		})
+	}
+}
+
 // TestInjectedAllocationFault: the n-th allocation from then on fails, that one alone.
 func TestInjectedAllocationFault(t *testing.T) {
 	m := newMachine(t, "--gpus", "1", "--memory", "256Mi")

@@ -10,17 +10,22 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
-// A sequence is what testdata/sequence.c takes.
-type sequence struct{ seed, operations, threads int }
+// A sequence is what testdata/sequence takes, and whether vgpud takes back all
+// the time what it leased.
+type sequence struct {
+	seed, operations, threads int
+	recalls                   bool
+}
 
 func (s sequence) String() string {
-	return fmt.Sprintf("seed=%d operations=%d threads=%d", s.seed, s.operations, s.threads)
+	return fmt.Sprintf("seed=%d operations=%d threads=%d recalls=%t", s.seed, s.operations, s.threads, s.recalls)
 }
 
 // sequences are the ones to try: a few, or as many as VGPU_SEQUENCES says. Each
-// third has several threads.
+// third has several threads, and each second a vgpud that recalls.
 func sequences(t *testing.T) []sequence {
 	first, n := 1, 45
 	for name, to := range map[string]*int{"VGPU_SEQUENCES": &n, "VGPU_FIRST_SEQUENCE": &first} {
@@ -33,13 +38,32 @@ func sequences(t *testing.T) []sequence {
 	}
 	var out []sequence
 	for seed := first; seed < first+n; seed++ {
-		s := sequence{seed, 500, 1}
+		s := sequence{seed, 500, 1, seed%2 == 0}
 		if seed%3 == 0 {
-			s = sequence{seed, 250, 4}
+			s = sequence{seed, 250, 4, seed%2 == 0}
 		}
 		out = append(out, s)
 	}
 	return out
+}
+
+// recallAlways takes back again and again what the process was leased and does not
+// use, so that each allocation finds a credit that is gone, or goes meanwhile. It
+// leases no more than is asked for.
+func recallAlways(a *arbiter) {
+	a.ledger.mu.Lock()
+	a.ledger.chunk = 0
+	a.ledger.mu.Unlock()
+	tick := time.NewTicker(50 * time.Microsecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-a.t.Context().Done():
+			return
+		case <-tick.C:
+			a.ledger.recallAll(0)
+		}
+	}
 }
 
 // A random sequence of calls, many of them wrong, shows the same results, errors
@@ -55,10 +79,13 @@ func TestRandomSequencesShowNoDifference(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := filepath.Join(built, "sequence")
-	args := append([]string{
-		"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-o", bin, "testdata/sequence.c",
-		filepath.Join(sim, "lib", "libcuda.so.999.10"), "-ldl",
-	}, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
+	files, err := filepath.Glob("testdata/sequence/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-o", bin}, files...)
+	args = append(args, filepath.Join(sim, "lib", "libcuda.so.999.10"), "-ldl")
+	args = append(args, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
 	if err := run(tools.cc, append(args, tools.cflags...)...); err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +107,9 @@ func TestRandomSequencesShowNoDifference(t *testing.T) {
 			install(t, filepath.Join(sim, "lib", "libcuda.so.999.10"), filepath.Join(a.dir, "libcuda.so"))
 			turns := make(chan int, 1)
 			go shortTurns(a, turns)
+			if s.recalls {
+				go recallAlways(a)
+			}
 			arg[0] = bin
 			p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, arg...)
 			for i, line := range want {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory as a number: what an allocation costs, and when there is none. */
+/* Memory as a number: what an allocation costs, and when there is none. */
+#define _GNU_SOURCE
+#include <unistd.h>
+
 #include "memory.h"
 
 /* Whether this is the allocation that an injected fault strikes. */
@@ -21,4 +24,11 @@ bool charge_locked(uint32_t gpu, uint64_t bytes)
 		return true;
 	/* What pools hold for later is of more use now. */
 	return pool_trim_all_locked(gpu) && machine_charge(&sim.mc, gpu, bytes);
+}
+
+bool host_has(uint64_t bytes)
+{
+	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+	return pages < 0 || bytes / (uint64_t)page <= (uint64_t)pages;
 }

@@ -15,11 +15,21 @@ static size_t planes(const struct copy *c)
 	return c->depth ? c->depth : 1;
 }
 
+bool copy_extent(size_t planes, size_t slice, size_t rows, size_t pitch, size_t width, size_t *n)
+{
+	size_t behind, below;
+
+	return !__builtin_mul_overflow(planes - 1, slice, &behind) && !__builtin_mul_overflow(rows - 1, pitch, &below) &&
+	       !__builtin_add_overflow(behind, below, n) && !__builtin_add_overflow(*n, width, n);
+}
+
 /* Device addresses must be inside one allocation; host memory is the caller's affair. */
 static bool range_ok(const struct copy *c, uint64_t at, size_t pitch, size_t slice)
 {
-	size_t n = (planes(c) - 1) * slice + (c->height - 1) * pitch + c->width;
+	size_t n;
 
+	if (!copy_extent(planes(c), slice, c->height, pitch, c->width, &n))
+		return false;
 	return memory_at_locked(at, n) || memory_is_pageable_locked(at);
 }
 
@@ -27,6 +37,12 @@ bool copy_ok_locked(const struct copy *c)
 {
 	return c->dst && c->src && range_ok(c, c->dst, c->dst_pitch, c->dst_slice) &&
 	       range_ok(c, c->src, c->src_pitch, c->src_slice);
+}
+
+/* A call that says "device" takes any memory that the driver knows there, and no other. */
+static bool sides_ok(const struct copy *c, const struct copy_mode *m)
+{
+	return !(m->to_device && memory_is_pageable_locked(c->dst)) && !(m->from_device && memory_is_pageable_locked(c->src));
 }
 
 static bool stage(struct copy *c)
@@ -49,7 +65,7 @@ CUresult copy_submit_locked(struct context *ctx, struct stream *s, struct copy c
 
 	/* What a graph allocates is not there while it is captured. */
 	bool later = s->capture && (graph_memory_find_locked(c.dst) || graph_memory_find_locked(c.src));
-	if (!later && !copy_ok_locked(&c))
+	if (!sides_ok(&c, m) || (!later && !copy_ok_locked(&c)))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Before anything waits: a synchronous copy spoils a capture it would disturb. */
 	if (!m->async) {
@@ -115,8 +131,10 @@ CUresult set_call(const struct set *want, CUstream h, const struct copy_mode *m)
 		return leave(r);
 	if (want->width == 0 || want->height == 0)
 		return leave(CUDA_SUCCESS);
-	size_t row = want->width * want->size;
-	bool there = memory_to_locked(want->dst, (want->height - 1) * want->pitch + row) ||
+	size_t row, n;
+	if (__builtin_mul_overflow(want->width, want->size, &row) || !copy_extent(1, 0, want->height, want->pitch, row, &n))
+		return leave(CUDA_ERROR_INVALID_VALUE);
+	bool there = memory_to_locked(want->dst, n) ||
 		     (s->capture && graph_memory_find_locked(want->dst));
 	if (!there || want->dst % want->size ||
 	    (want->height > 1 && want->pitch < row))

@@ -7,6 +7,7 @@
 struct copy_mode {
 	const char *name;
 	bool async, per_thread;
+	bool to_device, from_device; /* that side must be memory that the driver knows */
 };
 
 CUresult copy_call(const struct copy *c, CUstream h, const struct copy_mode *m);
@@ -17,6 +18,8 @@ bool copy_ok_locked(const struct copy *c);
  * pageable memory is read during the call, however much it is.
  */
 CUresult copy_submit_locked(struct context *ctx, struct stream *s, struct copy c, const struct copy_mode *m, bool source_now);
+/* Bytes from the first to the last one of a box, if there are so many addresses. */
+bool copy_extent(size_t planes, size_t slice, size_t rows, size_t pitch, size_t width, size_t *n);
 CUresult set_call(const struct set *s, CUstream h, const struct copy_mode *m);
 
 /*

@@ -34,22 +34,31 @@ static CUresult in_array(const struct side *s, const CUDA_MEMCPY3D *p, struct pl
 /* A pitch or height of 0 is what fits, where there is no second row or plane. */
 static CUresult in_memory(const struct side *s, const CUDA_MEMCPY3D *p, uint64_t base, struct place *out)
 {
-	size_t pitch = s->pitch ? s->pitch : s->x + p->WidthInBytes;
-	size_t height = s->height ? s->height : s->y + p->Height;
+	size_t row, rows, slice, before;
 
-	if (!base || s->lod || pitch > MAX_PITCH || (p->Height > 1 && pitch < s->x + p->WidthInBytes) ||
-	    (p->Depth > 1 && height < s->y + p->Height))
+	if (__builtin_add_overflow(s->x, p->WidthInBytes, &row) || __builtin_add_overflow(s->y, p->Height, &rows))
 		return CUDA_ERROR_INVALID_VALUE;
-	*out = (struct place){ base + s->z * pitch * height + s->y * pitch + s->x, pitch, pitch * height };
+	size_t pitch = s->pitch ? s->pitch : row;
+	size_t height = s->height ? s->height : rows;
+
+	if (!base || s->lod || pitch > MAX_PITCH || (p->Height > 1 && pitch < row) || (p->Depth > 1 && height < rows) ||
+	    __builtin_mul_overflow(pitch, height, &slice) || s->z == SIZE_MAX || s->y == SIZE_MAX ||
+	    !copy_extent(s->z + 1, slice, s->y + 1, pitch, s->x, &before) || base + before < base)
+		return CUDA_ERROR_INVALID_VALUE;
+	*out = (struct place){ base + before, pitch, slice };
 	return CUDA_SUCCESS;
 }
 
 static CUresult find(const struct side *s, const CUDA_MEMCPY3D *p, struct place *out)
 {
+	CUresult r;
+
 	switch (s->type) {
 	case CU_MEMORYTYPE_HOST:
 		return in_memory(s, p, s->host, out);
 	case CU_MEMORYTYPE_DEVICE:
+		r = in_memory(s, p, s->device, out);
+		return !r && memory_is_pageable_locked(out->at) ? CUDA_ERROR_INVALID_VALUE : r;
 	case CU_MEMORYTYPE_UNIFIED:
 		return in_memory(s, p, s->device, out);
 	case CU_MEMORYTYPE_ARRAY:
@@ -160,13 +169,13 @@ static CUresult copy3d_v1(const CUDA_MEMCPY3D_v1 *p, CUstream h, const struct co
 #define BOX_SYNC(EXPORTED, NAME, TYPE, DO, PER_THREAD)                                                                 \
 	EXPORT CUresult EXPORTED(const TYPE *p)                                                                        \
 	{                                                                                                              \
-		return DO(p, NULL, &(struct copy_mode){ #NAME, false, PER_THREAD });                                   \
+		return DO(p, NULL, &(struct copy_mode){ .name = #NAME, .async = false, .per_thread = PER_THREAD });    \
 	}
 
 #define BOX_ASYNC(EXPORTED, NAME, TYPE, DO, PER_THREAD)                                                                \
 	EXPORT CUresult EXPORTED(const TYPE *p, CUstream h)                                                            \
 	{                                                                                                              \
-		return DO(p, h, &(struct copy_mode){ #NAME, true, PER_THREAD });                                       \
+		return DO(p, h, &(struct copy_mode){ .name = #NAME, .async = true, .per_thread = PER_THREAD });        \
 	}
 
 BOX_SYNC(cuMemcpy2D, cuMemcpy2D, CUDA_MEMCPY2D_v1, copy2d_v1, false)

@@ -108,7 +108,7 @@ static CUresult linear(const struct batch *b, size_t *fail, CUstream h, bool per
 			return refuse(s, p, CUDA_ERROR_INVALID_VALUE);
 		}
 	}
-	return submit_parts(ctx, s, p, b->n, &(struct copy_mode){ name, true, per_thread });
+	return submit_parts(ctx, s, p, b->n, &(struct copy_mode){ .name = name, .async = true, .per_thread = per_thread });
 }
 
 #define LINEAR_BATCH(SUFFIX, PER_THREAD)                                                                               \
@@ -151,13 +151,15 @@ static CUresult operand(const CUmemcpy3DOperand *o, uint32_t element, CUmemoryty
 	case CU_MEMCPY_OPERAND_TYPE_POINTER:
 		*type = CU_MEMORYTYPE_UNIFIED;
 		*device = o->op.ptr.ptr;
-		*pitch = o->op.ptr.rowLength * element;
+		if (__builtin_mul_overflow(o->op.ptr.rowLength, element, pitch))
+			return CUDA_ERROR_INVALID_VALUE;
 		*height = o->op.ptr.layerHeight;
 		return CUDA_SUCCESS;
 	case CU_MEMCPY_OPERAND_TYPE_ARRAY:
 		*type = CU_MEMORYTYPE_ARRAY;
 		*array = o->op.array.array;
-		at[0] = o->op.array.offset.x * element;
+		if (__builtin_mul_overflow(o->op.array.offset.x, element, &at[0]))
+			return CUDA_ERROR_INVALID_VALUE;
 		at[1] = o->op.array.offset.y;
 		at[2] = o->op.array.offset.z;
 		return CUDA_SUCCESS;
@@ -177,11 +179,12 @@ static CUresult box_locked(const CUDA_MEMCPY3D_BATCH_OP *o, struct part *out)
 {
 	uint32_t from = element_of_locked(&o->src), to = element_of_locked(&o->dst);
 	uint32_t element = from ? from : to ? to : 1;
-	CUDA_MEMCPY3D p = { .WidthInBytes = o->extent.width * element, .Height = o->extent.height, .Depth = o->extent.depth };
+	CUDA_MEMCPY3D p = { .Height = o->extent.height, .Depth = o->extent.depth };
 	size_t src[3] = { 0 }, dst[3] = { 0 };
 	CUresult r;
 
-	if (!attributes_ok(o->srcAccessOrder, o->flags) || (from && to && from != to) || !p.WidthInBytes || !p.Height || !p.Depth)
+	if (__builtin_mul_overflow(o->extent.width, element, &p.WidthInBytes) ||
+	    !attributes_ok(o->srcAccessOrder, o->flags) || (from && to && from != to) || !p.WidthInBytes || !p.Height || !p.Depth)
 		return CUDA_ERROR_INVALID_VALUE;
 	r = operand(&o->src, element, &p.srcMemoryType, &p.srcDevice, &p.srcArray, src, &p.srcPitch, &p.srcHeight);
 	if (!r)
@@ -223,7 +226,7 @@ static CUresult boxes(size_t n, const CUDA_MEMCPY3D_BATCH_OP *ops, size_t *fail,
 		if (r)
 			return refuse(s, p, r);
 	}
-	return submit_parts(ctx, s, p, n, &(struct copy_mode){ name, true, per_thread });
+	return submit_parts(ctx, s, p, n, &(struct copy_mode){ .name = name, .async = true, .per_thread = per_thread });
 }
 
 EXPORT CUresult cuMemcpy3DBatchAsync(size_t n, CUDA_MEMCPY3D_BATCH_OP *ops, size_t *fail, unsigned long long flags, CUstream h)

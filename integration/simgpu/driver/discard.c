@@ -22,7 +22,7 @@ static CUresult discard(const CUdeviceptr *p, const size_t *sizes, size_t n, uns
 	for (size_t i = 0; i < n && !r; i++)
 		r = copy_call(&(struct copy){ .dst = p[i], .src = p[i], .dst_pitch = sizes[i], .src_pitch = sizes[i], .width = sizes[i],
 					      .height = 1 },
-			      h, &(struct copy_mode){ "cuMemDiscardBatchAsync", true, per_thread });
+			      h, &(struct copy_mode){ .name = "cuMemDiscardBatchAsync", .async = true, .per_thread = per_thread });
 	return r;
 }
 

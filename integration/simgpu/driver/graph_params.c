@@ -98,12 +98,12 @@ static CUresult make_copy(struct making *m, const CUgraphNodeParams *p)
 static CUresult make_set(struct making *m, const CUgraphNodeParams *p)
 {
 	const CUDA_MEMSET_NODE_PARAMS_v2 *s = &p->memset;
-	size_t row = s->width * s->elementSize;
+	size_t row, n;
 
-	if ((s->elementSize != 1 && s->elementSize != 2 && s->elementSize != 4) || !s->width || !s->height ||
+	if (__builtin_mul_overflow(s->width, s->elementSize, &row) || (s->elementSize != 1 && s->elementSize != 2 && s->elementSize != 4) || !s->width || !s->height ||
 	    s->dst % s->elementSize || (s->height > 1 && s->pitch < row))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!graph_memory_find_locked(s->dst) && !memory_at_locked(s->dst, (s->height - 1) * s->pitch + row))
+	if (!copy_extent(1, 0, s->height, s->pitch, row, &n) || (!graph_memory_find_locked(s->dst) && !memory_at_locked(s->dst, n)))
 		return CUDA_ERROR_INVALID_VALUE;
 	m->step = (struct step){ .kind = STEP_SET, .set = {
 		.dst = s->dst, .pitch = s->pitch, .width = s->width, .height = s->height, .value = s->value, .size = s->elementSize } };

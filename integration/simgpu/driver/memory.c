@@ -13,9 +13,10 @@
 static struct allocation *table;
 static size_t n_table, room;
 
+/* More than any GPU has stays so. */
 static uint64_t charge_of(size_t size)
 {
-	return (size + CHARGE_UNIT - 1) / CHARGE_UNIT * CHARGE_UNIT;
+	return size > UINT64_MAX - CHARGE_UNIT ? UINT64_MAX : (size + CHARGE_UNIT - 1) / CHARGE_UNIT * CHARGE_UNIT;
 }
 
 static bool charged(enum memory_kind kind)
@@ -137,7 +138,7 @@ CUresult memory_alloc_locked(struct context *ctx, size_t size, enum memory_kind 
 
 	if (size == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (charged(kind) && !charge_locked(ctx->gpu, charge_of(size)))
+	if (charged(kind) ? !charge_locked(ctx->gpu, charge_of(size)) : !host_has(size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (!take(&a)) {
 		if (charged(kind))

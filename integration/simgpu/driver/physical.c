@@ -75,7 +75,7 @@ static CUresult create(CUmemGenericAllocationHandle *out, uint64_t size, const C
 	bool device = prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 	uint32_t gpu = device ? sim.device[prop->location.id] : 0;
 
-	if (device && !charge_locked(gpu, size))
+	if (device ? !charge_locked(gpu, size) : !host_has(size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	int fd = shared_new(&(struct shared_head){
 		.kind = SHARED_PHYSICAL, .gpu = gpu, .proc = sim.mc.id, .size = size, .prop = *prop });

@@ -91,6 +91,8 @@ static bool grow_by(struct pool *p, uint64_t n)
 
 static bool grow(struct pool *p, uint64_t n)
 {
+	if (n > sim.mc.m->memory)
+		return false; /* and no rounding of it */
 	/* A GPU that is nearly full has no room for a whole chunk, but for this. */
 	return grow_by(p, round_up(n, CHUNK)) || grow_by(p, round_up(n, VMM_PAGE));
 }

@@ -26,7 +26,7 @@ static CUresult start(const struct wish *w, CUstream h, const char *name, bool p
 {
 	CUresult r = copy_call(&(struct copy){ .dst = w->at, .src = w->at, .dst_pitch = w->n, .src_pitch = w->n,
 					       .width = w->n, .height = 1 },
-			       h, &(struct copy_mode){ name, true, per_thread });
+			       h, &(struct copy_mode){ .name = name, .async = true, .per_thread = per_thread });
 
 	if (r)
 		return r;

@@ -16,37 +16,37 @@ static CUresult set2(CUdeviceptr dst, size_t pitch, uint32_t value, uint32_t siz
 #define SET1(BITS, TYPE)                                                                                               \
 	EXPORT CUresult cuMemsetD##BITS##_v2(CUdeviceptr d, TYPE v, size_t n)                                          \
 	{                                                                                                              \
-		return set1(d, v, BITS / 8, n, NULL, &(struct copy_mode){ "cuMemsetD" #BITS, false, false });          \
+		return set1(d, v, BITS / 8, n, NULL, &(struct copy_mode){ .name = "cuMemsetD" #BITS, .async = false, .per_thread = false }); \
 	}                                                                                                              \
 	EXPORT CUresult cuMemsetD##BITS##_v2_ptds(CUdeviceptr d, TYPE v, size_t n)                                     \
 	{                                                                                                              \
-		return set1(d, v, BITS / 8, n, NULL, &(struct copy_mode){ "cuMemsetD" #BITS, false, true });           \
+		return set1(d, v, BITS / 8, n, NULL, &(struct copy_mode){ .name = "cuMemsetD" #BITS, .async = false, .per_thread = true }); \
 	}                                                                                                              \
 	EXPORT CUresult cuMemsetD##BITS##Async(CUdeviceptr d, TYPE v, size_t n, CUstream h)                            \
 	{                                                                                                              \
-		return set1(d, v, BITS / 8, n, h, &(struct copy_mode){ "cuMemsetD" #BITS "Async", true, false });      \
+		return set1(d, v, BITS / 8, n, h, &(struct copy_mode){ .name = "cuMemsetD" #BITS "Async", .async = true, .per_thread = false }); \
 	}                                                                                                              \
 	EXPORT CUresult cuMemsetD##BITS##Async_ptsz(CUdeviceptr d, TYPE v, size_t n, CUstream h)                       \
 	{                                                                                                              \
-		return set1(d, v, BITS / 8, n, h, &(struct copy_mode){ "cuMemsetD" #BITS "Async", true, true });       \
+		return set1(d, v, BITS / 8, n, h, &(struct copy_mode){ .name = "cuMemsetD" #BITS "Async", .async = true, .per_thread = true }); \
 	}
 
 #define SET2(BITS, TYPE)                                                                                               \
 	EXPORT CUresult cuMemsetD2D##BITS##_v2(CUdeviceptr d, size_t p, TYPE v, size_t w, size_t r)                    \
 	{                                                                                                              \
-		return set2(d, p, v, BITS / 8, w, r, NULL, &(struct copy_mode){ "cuMemsetD2D" #BITS, false, false });  \
+		return set2(d, p, v, BITS / 8, w, r, NULL, &(struct copy_mode){ .name = "cuMemsetD2D" #BITS, .async = false, .per_thread = false }); \
 	}                                                                                                              \
 	EXPORT CUresult cuMemsetD2D##BITS##_v2_ptds(CUdeviceptr d, size_t p, TYPE v, size_t w, size_t r)               \
 	{                                                                                                              \
-		return set2(d, p, v, BITS / 8, w, r, NULL, &(struct copy_mode){ "cuMemsetD2D" #BITS, false, true });   \
+		return set2(d, p, v, BITS / 8, w, r, NULL, &(struct copy_mode){ .name = "cuMemsetD2D" #BITS, .async = false, .per_thread = true }); \
 	}                                                                                                              \
 	EXPORT CUresult cuMemsetD2D##BITS##Async(CUdeviceptr d, size_t p, TYPE v, size_t w, size_t r, CUstream h)      \
 	{                                                                                                              \
-		return set2(d, p, v, BITS / 8, w, r, h, &(struct copy_mode){ "cuMemsetD2D" #BITS "Async", true, false }); \
+		return set2(d, p, v, BITS / 8, w, r, h, &(struct copy_mode){ .name = "cuMemsetD2D" #BITS "Async", .async = true, .per_thread = false }); \
 	}                                                                                                              \
 	EXPORT CUresult cuMemsetD2D##BITS##Async_ptsz(CUdeviceptr d, size_t p, TYPE v, size_t w, size_t r, CUstream h) \
 	{                                                                                                              \
-		return set2(d, p, v, BITS / 8, w, r, h, &(struct copy_mode){ "cuMemsetD2D" #BITS "Async", true, true }); \
+		return set2(d, p, v, BITS / 8, w, r, h, &(struct copy_mode){ .name = "cuMemsetD2D" #BITS "Async", .async = true, .per_thread = true }); \
 	}
 
 SET1(8, unsigned char)
