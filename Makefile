@@ -48,17 +48,17 @@ demo: setup-demo build ## run the main job: three real containers take turns on 
 	@exec $(BUILD)/demo
 
 # -count=1: results hang on what was built, which the go command's cache does not see.
-test: setup-test build nogate ## run all tests: Go, C, real containers (needs root)
+test: setup-test build musl nogate ## run all tests: Go, C, real containers (needs root)
 	$(say) "tests of the product (Go, and C through Go)"
 	$(GO) test -count=1 -timeout 10m $$($(GO) list ./... | grep -v '/integration')
 	$(say) "tests of the simulated GPU, and on real containers under each containerd"
 	$(GO) test -count=1 -timeout 20m -p 1 ./integration/...
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-test setup-cross setup-generate setup-lint setup-model
+.PHONY: setup setup-build setup-demo setup-musl setup-test setup-cross setup-generate setup-lint setup-model
 setup: ## bring in everything: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-test setup-cross setup-generate setup-lint setup-model: setup-%:
+setup-build setup-demo setup-musl setup-test setup-cross setup-generate setup-lint setup-model: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated
@@ -92,14 +92,18 @@ workload:
 	@$(MAKE) -C integration/workload OUT=$(BUILD)/workload
 
 # The libraries for other containers than this machine's own kind: an arm64
-# node's, and those with musl, for which only the simulated driver is built.
+# node's, and those with musl, for which only the simulated driver is built. It
+# stands below the other one, where vgpud looks for it.
 .PHONY: arm64 musl
 arm64: setup-cross ## cross-build the libraries and the simulated driver for arm64 (build/arm64/)
 	@$(MAKE) -C hooks/driver OUT=$(BUILD)/arm64/lib CC=aarch64-linux-gnu-gcc
+	@$(MAKE) -C hooks/driver/nvml OUT=$(BUILD)/arm64/lib CC=aarch64-linux-gnu-gcc
 	@$(MAKE) -C integration/simgpu OUT=$(BUILD)/arm64/simgpu CC=aarch64-linux-gnu-gcc
-musl: setup-cross ## build them for musl (build/musl/)
+musl: setup-musl ## build them for musl (build/musl/, build/simgpu/musl/)
 	@$(MAKE) -C hooks/driver OUT=$(BUILD)/musl/lib CC=musl-gcc LIBC=musl
-	@$(MAKE) -C integration/simgpu OUT=$(BUILD)/musl/simgpu CC=musl-gcc LIBC=musl
+	@$(MAKE) -C hooks/driver/nvml OUT=$(BUILD)/musl/lib CC=musl-gcc LIBC=musl
+	@$(MAKE) -C integration/simgpu OUT=$(BUILD)/simgpu/musl CC=musl-gcc LIBC=musl
+	@$(MAKE) -C integration/workload OUT=$(BUILD)/musl/workload CC=musl-gcc
 
 # The tests of the driver library with programs of that kind. Python here is this
 # machine's own, and so is strace.
@@ -108,7 +112,7 @@ NATIVE_ONLY := OfTheSimulatedDriver.*/numba
 TRAPS := TestTraps|TestSetuid|TestLinkingIn
 test-arm64: setup-cross ## the driver library's tests on arm64 programs, under qemu (needs root)
 	VGPU_TEST_TOOLCHAIN=arm64 $(GO) test -count=1 -timeout 10m -skip '$(NATIVE_ONLY)|TestProcessWithoutCUDACall|$(TRAPS)' ./hooks/driver/test
-test-musl: setup-cross ## and on programs that are linked with musl (needs root)
+test-musl: setup-musl ## and on programs that are linked with musl (needs root)
 	VGPU_TEST_TOOLCHAIN=musl $(GO) test -count=1 -timeout 10m -skip '$(NATIVE_ONLY)|$(TRAPS)' ./hooks/driver/test
 
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
@@ -185,7 +189,7 @@ fuzz: ## run each Go fuzz target for FUZZTIME inputs (100000x; a time such as 1m
 	@integration/setup/fuzz.sh $(FUZZTIME)
 
 .PHONY: install
-install: ## install into DESTDIR, PREFIX; run make build first
+install: ## install into DESTDIR, PREFIX; run make build first, and make musl for containers with musl
 	@test -x bin/vgpud -a -e $(BUILD)/lib/libvgpu-cuda.so -a -e $(BUILD)/lib/libvgpu-nvml.so || { echo "nothing is built yet: run make build" >&2; exit 1; }
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR) $(LIBDIR)/simgpu/bin $(LIBDIR)/simgpu/lib $(DATADIR) $(UNITDIR))
 	# install(1) makes a new file, as cp does if told so: containers keep the one
@@ -194,6 +198,12 @@ install: ## install into DESTDIR, PREFIX; run make build first
 	install -m 0755 $(BUILD)/lib/libvgpu-cuda.so $(BUILD)/lib/libvgpu-nvml.so $(DESTDIR)$(LIBDIR)
 	install -m 0755 $(BUILD)/simgpu/bin/simgpu $(DESTDIR)$(LIBDIR)/simgpu/bin
 	cp -a --remove-destination $(BUILD)/simgpu/lib/. $(DESTDIR)$(LIBDIR)/simgpu/lib
+	if [ -e $(BUILD)/simgpu/musl/lib/libnvidia-ml.so ]; then \
+		install -d $(addprefix $(DESTDIR)$(LIBDIR)/,musl simgpu/musl/lib); \
+		install -m 0755 $(BUILD)/musl/lib/libvgpu-cuda.so $(BUILD)/musl/lib/libvgpu-nvml.so $(DESTDIR)$(LIBDIR)/musl; \
+		install -m 0644 $(BUILD)/musl/lib/ld-musl-*.path $(DESTDIR)$(LIBDIR)/musl; \
+		cp -a --remove-destination $(BUILD)/simgpu/musl/lib/. $(DESTDIR)$(LIBDIR)/simgpu/musl/lib; \
+	fi
 	cp -r configs/. $(DESTDIR)$(DATADIR)
 	sed 's#/usr/bin/#$(BINDIR)/#' configs/systemd/vgpud.service >$(DESTDIR)$(UNITDIR)/vgpud.service
 	install -m 0644 configs/systemd/vgpud.socket $(DESTDIR)$(UNITDIR)

@@ -69,10 +69,13 @@ func TestCreateKeepsTheRealLibrariesReal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for s, want := range map[string]bool{
-		`{"destination":"/.vgpu/libcuda.so","type":"bind","source":"/real/libcuda.so.1"`:                   true,
-		`{"destination":"/.vgpu/libnvidia-ml.so","type":"bind","source":"/real/libnvidia-ml.so.1"`:         true,
-		`{"destination":"/opt/libcuda.so.550","type":"bind","source":"/usr/lib/vgpu/libvgpu-cuda.so"`:      true,
-		`{"destination":"/opt/libnvidia-ml.so.550","type":"bind","source":"/usr/lib/vgpu/libvgpu-nvml.so"`: true,
+		`{"destination":"/.vgpu/libcuda.so","type":"bind","source":"/real/libcuda.so.1"`:                                 true,
+		`{"destination":"/.vgpu/libnvidia-ml.so","type":"bind","source":"/real/libnvidia-ml.so.1"`:                       true,
+		`{"destination":"/.vgpu-musl/libcuda.so","type":"bind","source":"/real/musl/libcuda.so.1"`:                       true,
+		`{"destination":"/.vgpu-musl/lib/libcuda.so.1","type":"bind","source":"/usr/lib/vgpu/musl/libvgpu-cuda.so"`:      true,
+		`{"destination":"/.vgpu-musl/lib/libnvidia-ml.so.1","type":"bind","source":"/usr/lib/vgpu/musl/libvgpu-nvml.so"`: true,
+		`{"destination":"/opt/libcuda.so.550","type":"bind","source":"/usr/lib/vgpu/libvgpu-cuda.so"`:                    true,
+		`{"destination":"/opt/libnvidia-ml.so.550","type":"bind","source":"/usr/lib/vgpu/libvgpu-nvml.so"`:               true,
 		`/theirs`: false,
 	} {
 		if strings.Contains(f.inner.spec, s) != want {

@@ -10,13 +10,17 @@ import (
 )
 
 // privateDir is where a container finds the directory of its vGPU, and in it
-// the real driver libraries.
-const privateDir = "/.vgpu"
+// the real driver libraries; privateMuslDir, where it finds those for programs
+// with musl, and ours for them.
+const (
+	privateDir     = "/.vgpu"
+	privateMuslDir = "/.vgpu-musl"
+)
 
 // edits turns vgpud's answer into edits of config.json.
 func edits(e *v1.Edits) []oci.Edit {
 	var out []oci.Edit
-	take := oci.Takeover{Keep: privateDir}
+	take := oci.Takeover{Keep: []string{privateDir, privateMuslDir}}
 	for _, m := range e.GetMounts() {
 		out = append(out, oci.Mount{
 			Destination: m.GetDestination(),
@@ -26,7 +30,7 @@ func edits(e *v1.Edits) []oci.Edit {
 		})
 		name := path.Base(m.GetDestination())
 		switch {
-		case path.Dir(m.GetDestination()) == privateDir:
+		case take.Keeps(m.GetDestination()):
 		case oci.IsCUDAName(name):
 			take.CUDA = m.GetSource()
 		case oci.IsNVMLName(name):

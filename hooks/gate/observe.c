@@ -12,6 +12,7 @@
 
 #include "internal.h"
 #include "observe.h"
+#include "tls.h"
 
 /* How long an answer may take: until vgpud counts as away, and the same for who
  * can be answered without it. vgpud makes those wait for up to a second who ask
@@ -46,7 +47,7 @@ static struct {
 } observer = { .lock = PTHREAD_MUTEX_INITIALIZER, .sock = -1 };
 
 /* This thread holds the lock: a signal handler on it must not wait for it. */
-static _Thread_local bool inside;
+static VGPU_TLS bool inside;
 
 enum reached { HERE, AWAY, REFUSED };
 

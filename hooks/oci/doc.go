@@ -24,9 +24,10 @@
 //   - A mount at one of our destinations is replaced by ours. Mounts are
 //     appended, so they also lie above a mount on a parent directory.
 //   - A mount of libcuda.so.<version> or libnvidia-ml.so.<version> at any other
-//     place is redirected to the take-over library (Takeover). Mounts of whole directories that happen to
-//     hold a driver are left alone: what they hold can not be told from the
-//     spec.
+//     place is redirected to the take-over library (Takeover), but in our own
+//     directories: there are the real files, and the libraries for musl. Mounts
+//     of whole directories that happen to hold a driver are left alone: what
+//     they hold can not be told from the spec.
 //   - The legacy hook (nvidia-container-runtime-hook) is dropped: it mounts a
 //     driver after our mounts, whatever the environment says if devices were
 //     asked for by volume mounts.

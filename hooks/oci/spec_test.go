@@ -41,7 +41,7 @@ func everything() []Edit {
 	return []Edit{
 		Mount{Destination: "/.vgpu", Type: "bind", Source: "/run/vgpu/c/x", Options: []string{"bind", "ro"}},
 		Mount{Destination: "/usr/lib64/libcuda.so.1", Type: "bind", Source: "/usr/lib/vgpu/l.so", Options: []string{"bind", "ro"}},
-		Takeover{CUDA: "/usr/lib/vgpu/l.so", Keep: "/.vgpu"},
+		Takeover{CUDA: "/usr/lib/vgpu/l.so", Keep: []string{"/.vgpu", "/.vgpu-musl"}},
 		Device{Path: "/dev/nvidia0", Type: "c", Major: 195, Permissions: "rw", FileMode: 0o666},
 		Env("NVIDIA_VISIBLE_DEVICES=void"),
 	}

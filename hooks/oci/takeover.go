@@ -18,9 +18,9 @@ type Takeover struct {
 	CUDA string
 	// NVML is that of libnvidia-ml. If it is empty, libnvidia-ml is left as it is.
 	NVML string
-	// Keep is the directory in the container under which these names are meant
-	// to be the real ones.
-	Keep string
+	// Keep are the directories in the container under which these names are meant
+	// to be what they are.
+	Keep []string
 }
 
 var _ Edit = Takeover{}
@@ -37,6 +37,13 @@ func IsCUDAName(name string) bool { return isVersionOf(name, "libcuda.so") }
 
 // IsNVMLName says the same of libnvidia-ml.
 func IsNVMLName(name string) bool { return isVersionOf(name, "libnvidia-ml.so") }
+
+// Keeps says whether a destination in the container is in one of the directories
+// that are kept.
+func (t Takeover) Keeps(destination string) bool {
+	destination = path.Clean(destination)
+	return slices.ContainsFunc(t.Keep, func(dir string) bool { return within(destination, dir) })
+}
 
 // library is ours for a file of this name; empty if it is not taken over.
 func (t Takeover) library(name string) string {
@@ -91,7 +98,7 @@ func (t Takeover) mounts(s *Spec) error {
 		m := s.mounts.elements[i].value
 		dest := path.Clean(m.Destination)
 		library := t.library(path.Base(dest))
-		if library == "" || t.Keep != "" && within(dest, t.Keep) || m.Source == library {
+		if library == "" || t.Keeps(dest) || m.Source == library {
 			continue
 		}
 		ours := Mount{

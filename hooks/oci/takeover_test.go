@@ -55,13 +55,16 @@ func TestTakeoverRedirectsForeignMounts(t *testing.T) {
 		{"NVML", "/opt/driver/libnvidia-ml.so.1", nvml},
 		{"the real NVML in our own directory", "/.vgpu/libnvidia-ml.so", kept},
 		{"the real library in our own directory", "/.vgpu/libcuda.so", kept},
+		{"the real library for musl", "/.vgpu-musl/libcuda.so", kept},
+		{"ours for musl", "/.vgpu-musl/lib/libcuda.so.1", kept},
+		{"a directory whose name only begins so", "/.vgpu-musl2/libcuda.so.1", ours},
 		{"another library of the driver", "/usr/lib64/libnvidia-ptxjitcompiler.so.550", kept},
 		{"a directory", "/usr/local/nvidia/lib64", kept},
 	} {
 		t.Run(c.description, func(t *testing.T) {
 			spec := fmt.Sprintf(`{"mounts": [`+kept+`]}`, c.destination)
 			want := fmt.Sprintf(`{"mounts": [`+c.want+`]}`, c.destination)
-			take := Takeover{CUDA: "/ours.so", NVML: "/nvml.so", Keep: "/.vgpu"}
+			take := Takeover{CUDA: "/ours.so", NVML: "/nvml.so", Keep: []string{"/.vgpu", "/.vgpu-musl"}}
 			if diff := cmp.Diff(tree(t, want), tree(t, edited(t, spec, take, take))); diff != "" {
 				t.Error(diff)
 			}
@@ -128,7 +131,7 @@ func TestTakeoverOfHooks(t *testing.T) {
 			case drop:
 				want = ""
 			}
-			take := Takeover{CUDA: "/ours.so", NVML: "/nvml.so", Keep: "/.vgpu"}
+			take := Takeover{CUDA: "/ours.so", NVML: "/nvml.so", Keep: []string{"/.vgpu", "/.vgpu-musl"}}
 			if diff := cmp.Diff(tree(t, spec(want)), tree(t, edited(t, spec(c.hook), take, take))); diff != "" {
 				t.Error(diff)
 			}

@@ -75,6 +75,7 @@ metrics = %q
 [library]
 cuda = %q
 nvml = %q
+musl = %q
 
 [simulated]
 root = %q
@@ -83,7 +84,7 @@ machine = %q
 [log]
 level = %q
 format = "json"
-`, d.GPUs, d.State, d.Socket, d.Metrics, d.library, paths.NVML, paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
+`, d.GPUs, d.State, d.Socket, d.Metrics, d.library, paths.NVML, filepath.Join(paths.Musl, "lib"), paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
 	config += "\n[engine]\n"
 	if o.Quantum > 0 {
 		config += fmt.Sprintf("quantum = %q\n", o.Quantum)

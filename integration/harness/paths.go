@@ -15,6 +15,7 @@ type Paths struct {
 	Bin       string // our programs
 	Library   string // the take-over library of libcuda
 	NVML      string // that of libnvidia-ml
+	Musl      string // both for musl in lib/, programs in workload/ (make musl)
 	Simulated string // the simulated driver: lib/, bin/
 	Workload  string // CUDA programs for containers
 	Kernels   string // PTX
@@ -42,6 +43,7 @@ func DefaultPaths() (Paths, error) {
 		Bin:       filepath.Join(dir, "bin"),
 		Library:   filepath.Join(dir, "build", "lib", "libvgpu-cuda.so"),
 		NVML:      filepath.Join(dir, "build", "lib", "libvgpu-nvml.so"),
+		Musl:      filepath.Join(dir, "build", "musl"),
 		Simulated: filepath.Join(dir, "build", "simgpu"),
 		Workload:  filepath.Join(dir, "build", "workload"),
 		Kernels:   filepath.Join(dir, "integration", "kernels"),

@@ -50,20 +50,13 @@ func BusyboxRootfs(paths Paths, dir string) error {
 	if err := busybox(dir); err != nil {
 		return err
 	}
-	copied := map[string]bool{}
-	programs, err := os.ReadDir(paths.Workload)
+	programs, err := workload(paths.Workload, paths.Kernels, dir)
 	if err != nil {
 		return err
 	}
+	copied := map[string]bool{}
 	for _, p := range programs {
-		if !p.Type().IsRegular() {
-			continue
-		}
-		source := filepath.Join(paths.Workload, p.Name())
-		if err := copyFile(source, filepath.Join(dir, "vgpu", p.Name()), 0o755); err != nil {
-			return err
-		}
-		if err := copyLibraries(source, dir, copied); err != nil {
+		if err := copyLibraries(p, dir, copied); err != nil {
 			return err
 		}
 	}
@@ -77,16 +70,36 @@ func BusyboxRootfs(paths Paths, dir string) error {
 			return err
 		}
 	}
-	kernels, err := filepath.Glob(filepath.Join(paths.Kernels, "*.ptx"))
+	return nil
+}
+
+// workload copies CUDA programs and PTX into a root file system, and returns
+// where the programs were.
+func workload(from, kernels, dir string) (programs []string, _ error) {
+	entries, err := os.ReadDir(from)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, k := range kernels {
+	for _, e := range entries {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		source := filepath.Join(from, e.Name())
+		if err := copyFile(source, filepath.Join(dir, "vgpu", e.Name()), 0o755); err != nil {
+			return nil, err
+		}
+		programs = append(programs, source)
+	}
+	texts, err := filepath.Glob(filepath.Join(kernels, "*.ptx"))
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range texts {
 		if err := copyFile(k, filepath.Join(dir, "vgpu", filepath.Base(k)), 0o644); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return programs, nil
 }
 
 // busybox copies the program and links its applets.

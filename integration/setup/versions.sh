@@ -21,8 +21,8 @@ APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
 APT_TEST=(python3-numba python3-pip strace shellcheck   # a CUDA client nobody here wrote; what a process calls; scripts
 	libjemalloc2 libtcmalloc-minimal4)  # allocators that programs preload
-APT_CROSS=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static # arm64, and what runs it
-	musl-tools)                         # the other C library
+APT_MUSL=(musl-tools)                       # the other C library
+APT_CROSS=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static) # arm64, and what runs it
 APT_MODEL=(spin)                            # the model checker
 APT_GENERATE=(protobuf-compiler libprotobuf-dev python3-pip)
 

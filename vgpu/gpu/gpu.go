@@ -62,6 +62,9 @@ type Driver struct {
 	Version string // such as 580.65.06
 	CUDA    string // host path of the real libcuda.so.<version>
 	NVML    string // host path of the real libnvidia-ml.so.<version>
+	// The same built for musl, of the same version; both are empty if there is
+	// none.
+	CUDAMusl, NVMLMusl string
 	// Libraries are the other driver libraries.
 	Libraries []Library
 	// Mounts, Devices and Env go into the container as they are, and the Devices

@@ -39,6 +39,8 @@ type TakeOver struct {
 	// Dirs are the directories in the container that its dynamic linker
 	// searches by default. All of them are served, whatever the image is.
 	Dirs []string
+	// Musl are our libraries for programs with musl; the zero value: none.
+	Musl Musl
 }
 
 // LibraryDirs are the default directories of the dynamic linkers of the
@@ -78,11 +80,12 @@ func (t TakeOver) Edits(d Driver, dir string) (*v1.Edits, error) {
 	add(dir, ContainerDir, "noexec")
 	add(d.CUDA, RealCUDA)
 	add(d.NVML, RealNVML)
+	t.Musl.edits(d, add)
 	for _, libs := range t.Dirs {
-		for _, name := range []string{cudaLinkName + "." + d.Version, cudaSoname, cudaLinkName} {
+		for _, name := range names(cudaLinkName, cudaSoname, d.Version) {
 			add(t.CUDA, path.Join(libs, name))
 		}
-		for _, name := range []string{nvmlLinkName + "." + d.Version, nvmlSoname, nvmlLinkName} {
+		for _, name := range names(nvmlLinkName, nvmlSoname, d.Version) {
 			add(t.NVML, path.Join(libs, name))
 		}
 		for _, l := range d.Libraries {
@@ -109,6 +112,11 @@ func (t TakeOver) Edits(d Driver, dir string) (*v1.Edits, error) {
 	}
 	e.Env = append(e.Env, voidDevices)
 	return e, nil
+}
+
+// names are the three of a library of the driver's.
+func names(link, soname, version string) []string {
+	return []string{link + "." + version, soname, link}
 }
 
 // taken says whether a file name is one that the take-over decides about.
@@ -151,20 +159,24 @@ func (t TakeOver) check(d Driver, dir string) error {
 // CheckLibraries makes sure that our libraries are ones that this machine can
 // load. Containers that got them would only fail when they start, and say little.
 func (t TakeOver) CheckLibraries() error {
-	return errors.Join(checkLibrary(t.CUDA, "library.cuda"), checkLibrary(t.NVML, "library.nvml"))
+	var errs []error
+	for _, l := range []struct{ library, key string }{{t.CUDA, "library.cuda"}, {t.NVML, "library.nvml"}} {
+		if err := checkLibrary(l.library); err != nil {
+			errs = append(errs, fmt.Errorf("%w; run make install, or set %s", err, l.key))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-// checkLibrary looks at the library that a key of the configuration names.
-func checkLibrary(library, key string) error {
-	advice := "run make install, or set " + key
+func checkLibrary(library string) error {
 	f, err := elf.Open(library)
 	if err != nil {
-		return fmt.Errorf("failed to read the take-over library %s: %w; %s", library, err, advice)
+		return fmt.Errorf("failed to read the take-over library %s: %w", library, err)
 	}
 	defer f.Close()
 	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 	if f.Type != elf.ET_DYN || f.Class != elf.ELFCLASS64 || f.Machine != machine {
-		return fmt.Errorf("the take-over library %s is not a shared object for this machine (%s, %s, %s); %s", library, f.Type, f.Class, f.Machine, advice)
+		return fmt.Errorf("the take-over library %s is not a shared object for this machine (%s, %s, %s)", library, f.Type, f.Class, f.Machine)
 	}
 	return nil
 }

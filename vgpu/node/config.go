@@ -40,6 +40,7 @@ type Config struct {
 type LibraryConfig struct {
 	CUDA string   `toml:"cuda"` // libvgpu-cuda.so on this machine
 	NVML string   `toml:"nvml"` // libvgpu-nvml.so, likewise
+	Musl string   `toml:"musl"` // directory of both for musl; empty: none
 	Dirs []string `toml:"dirs"` // library directories of the containers
 }
 
@@ -124,7 +125,7 @@ func DefaultConfig() Config {
 		Version:   1,
 		GPUs:      "auto",
 		State:     "/run/vgpu",
-		Library:   LibraryConfig{CUDA: "/usr/lib/vgpu/libvgpu-cuda.so", NVML: "/usr/lib/vgpu/libvgpu-nvml.so", Dirs: gpu.LibraryDirs(runtime.GOARCH)},
+		Library:   LibraryConfig{CUDA: "/usr/lib/vgpu/libvgpu-cuda.so", NVML: "/usr/lib/vgpu/libvgpu-nvml.so", Musl: "/usr/lib/vgpu/musl", Dirs: gpu.LibraryDirs(runtime.GOARCH)},
 		Simulated: SimulatedConfig{Root: "/usr/lib/vgpu/simgpu"},
 		Engine: EngineConfig{
 			Quantum: Duration(arbiter.DefaultQuantum), DrainDeadline: Duration(arbiter.DefaultDrainDeadline),
@@ -205,6 +206,12 @@ func (c *Config) Check() error {
 	}
 	if allowed := checkMetrics(c.Metrics); allowed != "" {
 		bad("metrics", c.Metrics, allowed)
+	}
+	if m := &c.Library.Musl; *m != "" {
+		if !filepath.IsAbs(*m) {
+			bad("library.musl", *m, "an absolute path, or empty")
+		}
+		*m = filepath.Clean(*m)
 	}
 	if len(c.Library.Dirs) == 0 {
 		bad("library.dirs", "", "a list of absolute paths, not empty")

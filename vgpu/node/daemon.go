@@ -90,6 +90,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 	if err := d.takeOver.CheckLibraries(); err != nil {
 		return nil, err
 	}
+	d.takeOver.Musl = d.muslLibraries()
 	d.libraries = d.driverLibraries()
 	if err := privateDir(d.dirs); err != nil {
 		return nil, err

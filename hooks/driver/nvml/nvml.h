@@ -17,10 +17,8 @@
 #pragma GCC visibility pop
 
 #include "../../gate/observe.h"
+#include "../../gate/tls.h"
 #include "gen/names.h"
-
-/* The real library, where no search path leads. */
-#define VGPU_REAL_PATH VGPU_DIR "/libnvidia-ml.so"
 
 /* More than NVML's own limits, so that what the real library says always fits. */
 #define NVML_TEXT    128
@@ -32,7 +30,7 @@ void *vgpu_resolve(unsigned name);
 
 /* Inside a real call of this thread: what the real library calls of our exports
  * goes straight back to it. */
-extern _Thread_local unsigned vgpu_nested;
+extern VGPU_TLS unsigned vgpu_nested;
 
 /* Relaxed: both values lead to the same function. */
 #define VGPU_REAL(name) ((__typeof__(&name))__atomic_load_n(&vgpu_real[VGPU_NAME_##name], __ATOMIC_RELAXED))

@@ -17,7 +17,7 @@ static const struct {
 #include "gen/names.inc"
 };
 
-_Thread_local unsigned vgpu_nested;
+VGPU_TLS unsigned vgpu_nested;
 
 /* No lock is held here: the loader has its own. Whoever comes first stores; all
  * find the same. */

@@ -57,11 +57,27 @@ func openSimulated(cfg Config, n int) (gpu.Inventory, error) {
 		}}
 	}
 	i.driver.CUDA, i.driver.NVML = cuda, ml
+	i.driver.CUDAMusl, i.driver.NVMLMusl = muslBuild(cfg.SimulatedRoot, cuda, ml)
 	i.driver.Mounts = []*v1.Mount{{
 		Source: cfg.Machine, Destination: simulatedMachine, Type: "bind",
 		Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"},
 	}}
 	return i, nil
+}
+
+// muslBuild finds the driver's build for musl, below the other one. Without it,
+// or with one of another version, containers get none.
+func muslBuild(root, cuda, ml string) (muslCUDA, muslNVML string) {
+	dir := filepath.Join(root, "musl", "lib")
+	muslCUDA, err := versioned(filepath.Join(dir, "libcuda.so.1"))
+	if err != nil || filepath.Base(muslCUDA) != filepath.Base(cuda) {
+		return "", ""
+	}
+	muslNVML, err = versioned(filepath.Join(dir, "libnvidia-ml.so.1"))
+	if err != nil || filepath.Base(muslNVML) != filepath.Base(ml) {
+		return "", ""
+	}
+	return muslCUDA, muslNVML
 }
 
 // makeMachine creates the machine unless its directory has something in it.

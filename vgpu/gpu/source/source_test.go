@@ -162,3 +162,51 @@ func TestSimulatedGPUs(t *testing.T) {
 		t.Errorf("%v", last)
 	}
 }
+
+// The build for musl counts if it is whole and of the driver's own version.
+func TestTheMuslBuildOfTheSimulatedDriver(t *testing.T) {
+	const cuda, ml = "libcuda.so.999.10", "libnvidia-ml.so.999.10"
+	for name, tc := range map[string]struct {
+		cuda, ml string // the files behind the sonames
+		found    bool
+	}{
+		"both":                       {cuda, ml, true},
+		"none":                       {"", "", false},
+		"one of them":                {cuda, "", false},
+		"of another version":         {"libcuda.so.998", "libnvidia-ml.so.998", false},
+		"one is of another version":  {cuda, "libnvidia-ml.so.998", false},
+		"a link that leads nowhere":  {"gone", ml, false},
+		"a file that is not a build": {"libcuda.so.1", ml, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			dir := filepath.Join(root, "musl", "lib")
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for soname, file := range map[string]string{"libcuda.so.1": tc.cuda, "libnvidia-ml.so.1": tc.ml} {
+				if file == "" {
+					continue
+				}
+				if file != "gone" {
+					if err := os.WriteFile(filepath.Join(dir, file), nil, 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if file != soname {
+					if err := os.Symlink(file, filepath.Join(dir, soname)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			gotCUDA, gotML := muslBuild(root, "/host/"+cuda, "/host/"+ml)
+			var wantCUDA, wantML string
+			if tc.found {
+				wantCUDA, wantML = filepath.Join(dir, cuda), filepath.Join(dir, ml)
+			}
+			if gotCUDA != wantCUDA || gotML != wantML {
+				t.Errorf("found %q and %q, want %q and %q", gotCUDA, gotML, wantCUDA, wantML)
+			}
+		})
+	}
+}
