@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -32,20 +33,27 @@ func checkLibrary(p *patient) []finding {
 }
 
 // checkNames looks for what the driver has and the library in its place does not.
-// One that looks like a submission is not gated, others do no harm.
+// One that looks like a submission is not gated, one that looks like a change of a
+// GPU not refused; others do no harm.
 func checkNames(p *patient) []finding {
 	return eachLibrary(p, func(l *v1.DriverLibrary) finding {
 		unknown, err := gpu.Unknown(l.GetDriver(), l.GetLibrary())
 		if err != nil {
 			return finding{Result: checkSkipped, Detail: err.Error()}
 		}
-		submit := slices.DeleteFunc(slices.Clone(unknown), func(name string) bool { return !gpu.Submits(name) })
+		only := func(looks func(string) bool) []string {
+			return slices.DeleteFunc(slices.Clone(unknown), func(name string) bool { return !looks(name) })
+		}
+		submit, change := only(gpu.Submits), only(gpu.Changes)
 		switch {
 		case len(submit) > 0:
 			return fault("upgrade vgpu: containers that call them compute outside their turns",
 				"%s exports %s, which the library does not gate", l.GetName(), some(submit))
+		case len(change) > 0:
+			return fault("upgrade vgpu: who is root in a container can change by them what all share",
+				"%s exports %s, which the library does not refuse", l.GetName(), some(change))
 		case len(unknown) > 0:
-			return ok("%s exports %s, which the library does not know; none looks like a submission, and all reach the driver", l.GetName(), some(unknown))
+			return ok("%s exports %s, which the library does not know; none looks like a submission or a change, and all reach the driver", l.GetName(), some(unknown))
 		}
 		return ok("the library knows all that %s exports", l.GetName())
 	})
@@ -98,6 +106,33 @@ func checkGate(p *patient) []finding {
 		}
 	}
 	return unless(faults, "no container is known to compute outside its turns")
+}
+
+// containerID is how the container runtimes of today call a container.
+var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
+
+// checkProcesses looks for processes that use a GPU and are clients of no vGPU.
+func checkProcesses(p *patient) []finding {
+	if p.processes == nil {
+		return []finding{{Result: checkSkipped, Detail: "vgpud does not say which processes use GPUs: it is an older one"}}
+	}
+	var found []finding
+	for _, q := range p.processes.GetProcesses() {
+		if q.GetVgpu() != "" {
+			continue
+		}
+		// Its name and cgroup are not ours, and go to a terminal.
+		where := fmt.Sprintf("cgroup %q", q.GetCgroup())
+		if id := containerID.FindString(q.GetCgroup()); id != "" {
+			where = "container " + id + ", " + where
+		}
+		found = append(found, fault("it computes whenever it likes: end it, or start its container with the vgpu runtime and without the driver's own files; what only draws, as a display server, may stay",
+			"process %d (%q, %s) uses %s of %s and is of no vGPU", q.GetPid(), q.GetCommand(), where, gib(q.GetMemoryBytes()), q.GetGpu()))
+	}
+	for _, uuid := range p.processes.GetSilentGpus() {
+		found = append(found, finding{Result: checkSkipped, Detail: "the driver does not say which processes use " + uuid})
+	}
+	return unless(found, "all processes on GPUs are clients of vGPUs")
 }
 
 // checkConnections looks for processes that do not speak the protocol.

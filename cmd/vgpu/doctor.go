@@ -9,6 +9,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/spf13/cobra"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
@@ -44,6 +46,8 @@ type patient struct {
 	info  *v1.InfoResponse
 	vgpus []*v1.VGPU
 	gpus  []*v1.GPU
+
+	processes *v1.ListProcessesResponse // nil: an older vgpud does not say
 }
 
 // check is one thing that the doctor looks at.
@@ -63,6 +67,7 @@ func checks() []check {
 		{"names", false, checkNames},
 		{"gpus", false, checkGPUs},
 		{"gate", false, checkGate},
+		{"processes", false, checkProcesses},
 		{"connections", false, checkConnections},
 	}
 }
@@ -72,7 +77,7 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use: "doctor", Short: "Look for faults on this machine, and say what to do", Args: none,
 		Long: "Look whether vgpud answers, whether the driver and the library that containers get\n" +
 			"in its place can be loaded here and fit each other, whether the GPUs are well, and\n" +
-			"whether containers compute past their gate. Each line says ok or fault, and what to\n" +
+			"whether somebody computes past the gate. Each line says ok or fault, and what to\n" +
 			"do about a fault. It changes nothing.\n\n" +
 			"The exit code is 1 if there is a fault.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -119,6 +124,13 @@ func (a *app) patient(ctx context.Context) *patient {
 		}
 		gpus, err := c.ListGPUs(ctx, &v1.ListGPUsRequest{})
 		p.vgpus, p.gpus = vgpus.GetVgpus(), gpus.GetGpus()
+		if err != nil {
+			return err
+		}
+		p.processes, err = c.ListProcesses(ctx, &v1.ListProcessesRequest{})
+		if errdefs.IsNotImplemented(errgrpc.ToNative(err)) {
+			return nil
+		}
 		return err
 	})
 	return p

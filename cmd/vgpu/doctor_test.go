@@ -52,7 +52,8 @@ func diagnosis(t *testing.T, f vgpud) (code int, found map[string][]finding) {
 
 func TestAWellMachine(t *testing.T) {
 	l := &v1.DriverLibrary{Name: "libcuda.so.1", Driver: shared(t, "cuInit", "cuOdd"), Library: shared(t, "cuInit")}
-	code, found := diagnosis(t, vgpud{well: true, version: version.Version, libraries: []*v1.DriverLibrary{l}})
+	own := &v1.ListProcessesResponse{Processes: []*v1.Process{{Gpu: "GPU-1", Pid: 7, Command: "train", Vgpu: "0123456789abcdef"}}}
+	code, found := diagnosis(t, vgpud{well: true, version: version.Version, libraries: []*v1.DriverLibrary{l}, processes: own})
 	if code != 0 || len(found) != len(checks()) {
 		t.Errorf("exit code %d: %+v", code, found)
 	}
@@ -77,12 +78,19 @@ func TestEachFaultIsFound(t *testing.T) {
 		make func(*vgpud)
 		says []string
 	}{
-		"vgpud":       {func(f *vgpud) { f.version = "v0" }, []string{"vgpud is version v0"}},
-		"driver":      {func(f *vgpud) { f.libraries[0].Driver = "/does/not/exist" }, []string{"/does/not/exist"}},
-		"library":     {func(f *vgpud) { f.libraries[0].Library = "/etc/passwd" }, []string{"/etc/passwd"}},
-		"names":       {func(f *vgpud) { f.libraries[0].Driver = theirs }, []string{"cuLaunchNew"}},
-		"gpus":        {func(f *vgpud) { f.sick = true }, []string{"GPU-1 takes no grants: Xid 79"}},
-		"gate":        {func(f *vgpud) { f.well = false }, []string{"0123456789abcdef (default/train): 3 look-ups"}},
+		"vgpud":   {func(f *vgpud) { f.version = "v0" }, []string{"vgpud is version v0"}},
+		"driver":  {func(f *vgpud) { f.libraries[0].Driver = "/does/not/exist" }, []string{"/does/not/exist"}},
+		"library": {func(f *vgpud) { f.libraries[0].Library = "/etc/passwd" }, []string{"/etc/passwd"}},
+		"names":   {func(f *vgpud) { f.libraries[0].Driver = theirs }, []string{"cuLaunchNew"}},
+		"gpus":    {func(f *vgpud) { f.sick = true }, []string{"GPU-1 takes no grants: Xid 79"}},
+		"gate":    {func(f *vgpud) { f.well = false }, []string{"0123456789abcdef (default/train): 3 look-ups"}},
+		"processes": {func(f *vgpud) {
+			f.processes = &v1.ListProcessesResponse{Processes: []*v1.Process{
+				{Gpu: "GPU-1", Pid: 7, Command: "train", Vgpu: "0123456789abcdef"},
+				{Gpu: "GPU-1", Pid: 8, Command: "odd\x1b[2J", Cgroup: "/user.slice", MemoryBytes: 1 << 30},
+				{Gpu: "GPU-1", Pid: 9, Command: "python3", Cgroup: "/system.slice/docker-" + strings.Repeat("a1", 32) + ".scope"},
+			}}
+		}, []string{`process 8 ("odd\x1b[2J", cgroup "/user.slice") uses 1.0 GiB of GPU-1`, "process 9 (\"python3\", container " + strings.Repeat("a1", 32) + ", cgroup"}},
 		"connections": {func(f *vgpud) { f.well = false }, []string{"0123456789abcdef (default/train): 1 connections"}},
 	} {
 		f := well()
@@ -96,6 +104,26 @@ func TestEachFaultIsFound(t *testing.T) {
 				t.Errorf("%s: %+v", check, got)
 			}
 		}
+	}
+}
+
+func TestWhoUsesGPUsMayNotBeKnown(t *testing.T) {
+	for says, processes := range map[string]*v1.ListProcessesResponse{
+		"it is an older one": nil,
+		"the driver does not say which processes use GPU-1": {SilentGpus: []string{"GPU-1"}},
+	} {
+		_, found := diagnosis(t, vgpud{well: true, version: version.Version, processes: processes})
+		if f := found["processes"]; len(f) != 1 || f[0].Result != checkSkipped || !strings.Contains(f[0].Detail, says) {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestANewNVMLFunctionThatChangesAGPUIsAFault(t *testing.T) {
+	l := &v1.DriverLibrary{Name: "libnvidia-ml.so.1", Driver: shared(t, "nvmlInit", "nvmlDeviceGetNew", "nvmlDeviceSetNew"), Library: shared(t, "nvmlInit")}
+	_, found := diagnosis(t, vgpud{well: true, version: version.Version, libraries: []*v1.DriverLibrary{l}})
+	if f := found["names"]; len(f) != 1 || f[0].Result != checkFault || !strings.Contains(f[0].Detail, "exports nvmlDeviceSetNew,") {
+		t.Errorf("%+v", f)
 	}
 }
 

@@ -86,6 +86,7 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		{"policy", v.GetPolicy()},
 		{"gang", or(v.GetGang(), "none")},
 		{"processes", fmt.Sprint(v.GetClients())},
+		{"observers", fmt.Sprint(v.GetObservers())},
 		{"held", short(u.GetHeld())},
 		{"waited", short(u.GetWaited())},
 		{"lingered", short(u.GetLingered())},

@@ -22,6 +22,8 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -48,6 +50,8 @@ type vgpud struct {
 	version   string
 	well      bool // nothing is wrong with a vGPU
 	sick      bool // the first GPU is
+
+	processes *v1.ListProcessesResponse // nil: it is an older vgpud
 }
 
 var when = timestamppb.New(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC))
@@ -70,10 +74,17 @@ func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) 
 			},
 			Rubbish: 1, Ungated: 3, UnknownNames: 2, Policy: "fair",
 			Gang: "ranks", Model: "Test", Uuids: []string{"GPU-1"}, Bind: "early", WhenFull: "fail",
-			Memory: []*v1.Memory{{Gpu: "GPU-1", LimitBytes: 1 << 30, UsedBytes: 256 << 20}},
+			Memory: []*v1.Memory{{Gpu: "GPU-1", LimitBytes: 1 << 30, UsedBytes: 256 << 20}}, Observers: 1,
 		},
-		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room"},
+		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room", Observers: 2},
 	}}, nil
+}
+
+func (f vgpud) ListProcesses(context.Context, *v1.ListProcessesRequest) (*v1.ListProcessesResponse, error) {
+	if f.processes == nil {
+		return nil, status.Error(codes.Unimplemented, "method ListProcesses")
+	}
+	return f.processes, nil
 }
 
 func (f vgpud) Update(ctx context.Context, r *v1.UpdateRequest) (*v1.UpdateResponse, error) {
@@ -270,6 +281,7 @@ func TestTables(t *testing.T) {
 0123456789abcdef: 2 names were asked of the driver that the library does not know
 0123456789abcdef: 1 connection was closed because of what came over it
 fedcba9876543210: no room
+fedcba9876543210: 2 processes that use NVML keep it on its GPUs
 `
 	if !strings.HasSuffix(ps, notes) {
 		t.Errorf("%q is not the end of\n%s", notes, ps)

@@ -44,6 +44,7 @@ type vgpuJSON struct {
 	Bind         string        `json:"bind"`
 	WhenFull     string        `json:"when_full"`
 	Memory       []memoryJSON  `json:"memory"`
+	Observers    uint32        `json:"observers"`
 }
 
 type memoryJSON struct {
@@ -153,7 +154,7 @@ func vgpusJSON(all []*v1.VGPU) []vgpuJSON {
 			Created: v.GetCreated().AsTime().Format(time.RFC3339Nano), Reason: v.GetReason(),
 			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(), Policy: v.GetPolicy(),
 			Gang: v.GetGang(), Model: v.GetModel(), UUIDs: append([]string{}, v.GetUuids()...), Bind: v.GetBind(), WhenFull: v.GetWhenFull(),
-			Memory: asMemory(v.GetMemory()),
+			Memory: asMemory(v.GetMemory()), Observers: v.GetObservers(),
 		})
 	}
 	return out
@@ -251,6 +252,9 @@ func notes(v *v1.VGPU) []string {
 		default:
 			all = append(all, fmt.Sprintf("%d %s", n, more))
 		}
+	}
+	if v.GetClients() == 0 {
+		count(uint64(v.GetObservers()), "process that uses NVML keeps it on its GPUs", "processes that use NVML keep it on its GPUs")
 	}
 	count(v.GetUngated(), "call could not be gated", "calls could not be gated")
 	count(v.GetUnknownNames(), "name was asked of the driver that the library does not know",

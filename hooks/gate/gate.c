@@ -25,7 +25,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -41,8 +40,6 @@ struct gate vgpu_gate = {
 	.bind_lock = PTHREAD_MUTEX_INITIALIZER,
 	.bind_done = PTHREAD_COND_INITIALIZER,
 };
-
-#define HIGH_FD 1024
 
 static void sleep_on(uint64_t *word, uint64_t seen)
 {
@@ -301,28 +298,6 @@ static int fail(struct vgpu_gate_error *err, uint32_t code, const char *what, co
 	return -1;
 }
 
-/* Above the numbers that programs close by habit when they become daemons: all
- * up to 1023, or up to their limit if that is lower. Where it is in the way, the
- * limit is raised for a moment: a descriptor outlives that. */
-static int high_fd(int fd)
-{
-	struct rlimit own, more;
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-
-	if (high < 0 && getrlimit(RLIMIT_NOFILE, &own) == 0) {
-		more = own;
-		more.rlim_cur = own.rlim_max < HIGH_FD + 64 ? own.rlim_max : HIGH_FD + 64;
-		if (setrlimit(RLIMIT_NOFILE, &more) == 0) {
-			high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
-			setrlimit(RLIMIT_NOFILE, &own);
-		}
-	}
-	if (high < 0)
-		return fd;
-	close(fd);
-	return high;
-}
-
 /* Connects and says the first HELLO; waits while vgpud is away. */
 static int first_hello(const char *path, int *page_fd, struct vgpu_gate_error *err)
 {
@@ -388,12 +363,12 @@ int vgpu_gate_start(const char *dir, const struct vgpu_gate_ops *ops, struct vgp
 	madvise(page, VGPU_PAGE_SIZE, MADV_DONTFORK);
 	vgpu_gate.ops = *ops;
 	vgpu_slots_start();
-	vgpu_gate.sock = high_fd(sock);
-	vgpu_gate.page_fd = high_fd(page_fd);
+	vgpu_gate.sock = vgpu_sock_high(sock);
+	vgpu_gate.page_fd = vgpu_sock_high(page_fd);
 	vgpu_gate.stop_fd = eventfd(0, EFD_CLOEXEC);
 	vgpu_gate.page = page;
 	if (vgpu_gate.stop_fd >= 0)
-		vgpu_gate.stop_fd = high_fd(vgpu_gate.stop_fd);
+		vgpu_gate.stop_fd = vgpu_sock_high(vgpu_gate.stop_fd);
 	if (vgpu_gate.stop_fd < 0 || pthread_atfork(NULL, NULL, in_forked_child) != 0 || vgpu_thread_start() != 0) {
 		vgpu_gate.page = NULL;
 		munmap(page, VGPU_PAGE_SIZE);

@@ -98,6 +98,7 @@ bool vgpu_slots_empty(void);
 uint64_t vgpu_slots_submitted(void);
 
 /* sock.c */
+int vgpu_sock_high(int fd);
 int vgpu_sock_connect(const char *path);
 int vgpu_sock_hello(int sock, int page_fd, struct vgpu_msg *answer, int *fd);
 void vgpu_sock_ring(enum vgpu_msg_type type);

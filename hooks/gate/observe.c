@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,6 +18,8 @@
  * too often. */
 #define PATIENCE_MS 5000
 #define HURRY_MS    2000
+/* Who can be answered without a vgpud that stands still does not try again. */
+#define STILL_NS    UINT64_C(5000000000)
 /* Between two attempts to reach a vgpud that is away. */
 #define RETRY_NS    50000000
 /* A vgpud that is starting may not have opened its socket to all users yet. */
@@ -42,6 +43,7 @@ static struct {
 	int sock;                  /* -1: none */
 	bool known;
 	bool told_wait;            /* the user was told why it waits */
+	uint64_t still_ns;         /* since when vgpud stands still; 0: it does not */
 	struct vgpu_identity identity;
 	struct told told[VGPU_UUIDS];
 } observer = { .lock = PTHREAD_MUTEX_INITIALIZER, .sock = -1 };
@@ -71,11 +73,15 @@ static enum reached refused(const struct vgpu_msg *msg, struct vgpu_gate_error *
 	return REFUSED;
 }
 
+/* The number is given up first: the child of a fork meanwhile would close
+ * whatever has it by then. */
 static void hang_up(void)
 {
-	if (observer.sock >= 0)
-		close(observer.sock);
+	int sock = observer.sock;
+
 	observer.sock = -1;
+	if (sock >= 0)
+		close(sock);
 }
 
 static void forget(void)
@@ -131,17 +137,6 @@ static void leave(int cancel)
 	pthread_setcancelstate(cancel, NULL);
 }
 
-/* Above the numbers that programs close by habit when they become daemons. */
-static int above(int fd)
-{
-	int high = fcntl(fd, F_DUPFD_CLOEXEC, 700);
-
-	if (high < 0)
-		return fd;
-	close(fd);
-	return high;
-}
-
 static void tell_wait(const char *why)
 {
 	if (observer.told_wait)
@@ -166,11 +161,14 @@ static bool hear(enum vgpu_msg_type type, struct vgpu_msg *msg, int patience_ms)
 			break;
 		if (n == 0) {
 			now = now_ns();
-			if (!waits && now >= until)
+			if (!waits && now >= until) {
+				observer.still_ns = now;
 				break;
+			}
 			poll(&p, 1, waits ? -1 : (int)((until - now) / 1000000 + 1));
 			continue;
 		}
+		observer.still_ns = 0;
 		if (msg->type == type || msg->type == VGPU_REFUSED)
 			return true;
 		if (msg->type == VGPU_WAIT) {
@@ -199,28 +197,32 @@ static bool may_come(int errnum, uint64_t since)
 /* Makes sure of a connection by which vgpud said who this vGPU is. */
 static enum reached reach(const char *path, bool bind, uint64_t since, struct vgpu_gate_error *err)
 {
+	bool answerable = observer.known && (!bind || observer.identity.count > 0);
 	struct vgpu_msg msg = { .type = VGPU_IDENTITY };
+	int sock;
 
 	if (observer.sock >= 0 && hung_up())
 		hang_up();
 	if (observer.sock >= 0 && (!bind || observer.identity.count > 0))
 		return HERE;
 	hang_up(); /* IDENTITY is the first message of a connection */
-	observer.sock = vgpu_sock_connect(path);
-	if (observer.sock < 0) {
+	if (answerable && observer.still_ns && now_ns() - observer.still_ns < STILL_NS)
+		return AWAY;
+	sock = vgpu_sock_connect(path);
+	if (sock < 0) {
 		if (may_come(errno, since))
 			return AWAY;
 		fail(err, 0, path, strerror(errno));
 		return REFUSED;
 	}
-	observer.sock = above(observer.sock);
+	observer.sock = vgpu_sock_high(sock);
 	/* What was told once is to stay so. */
 	msg.a[0] = bind || observer.identity.count > 0;
 	if (vgpu_sock_send(observer.sock, &msg, -1) != 0) {
 		hang_up();
 		return AWAY;
 	}
-	if (!hear(VGPU_IDENTITY_IS, &msg, observer.known && (!bind || observer.identity.count > 0) ? HURRY_MS : PATIENCE_MS))
+	if (!hear(VGPU_IDENTITY_IS, &msg, answerable ? HURRY_MS : PATIENCE_MS))
 		return AWAY;
 	if (msg.type == VGPU_REFUSED) {
 		hang_up();

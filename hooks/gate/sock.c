@@ -6,11 +6,36 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include "internal.h"
+
+#define HIGH_FD 1024
+
+/* Above the numbers that programs close by habit when they become daemons: all
+ * up to 1023, or up to their limit if that is lower. Where it is in the way, the
+ * limit is raised for a moment: a descriptor outlives that. */
+int vgpu_sock_high(int fd)
+{
+	struct rlimit own, more;
+	int high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+
+	if (high < 0 && getrlimit(RLIMIT_NOFILE, &own) == 0) {
+		more = own;
+		more.rlim_cur = own.rlim_max < HIGH_FD + 64 ? own.rlim_max : HIGH_FD + 64;
+		if (setrlimit(RLIMIT_NOFILE, &more) == 0) {
+			high = fcntl(fd, F_DUPFD_CLOEXEC, HIGH_FD);
+			setrlimit(RLIMIT_NOFILE, &own);
+		}
+	}
+	if (high < 0)
+		return fd;
+	close(fd);
+	return high;
+}
 
 int vgpu_sock_connect(const char *path)
 {

@@ -5,6 +5,7 @@ package gpu
 import (
 	"debug/elf"
 	"fmt"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -73,4 +74,12 @@ func Unknown(driver, library string) ([]string, error) {
 func Submits(name string) bool {
 	return slices.ContainsFunc([]string{"cuLaunch", "cuGraphLaunch", "cuGraphUpload", "cuMemcpy", "cuMemsetD", "cuMemset2D", "cuMemPrefetch", "cuMemBatch", "cuFabricCpy"},
 		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+}
+
+var nvmlChange = regexp.MustCompile(`^nvml(\w*[a-z0-9])?(Set|Clear|Reset|Create|Destroy|Freeze|Modify|Remove|Activate|Update|Write)([A-Z]\w*|_v\d+)?$`)
+
+// Changes says whether a function of NVML looks by its name as if it changed a GPU,
+// which others share. hooks/driver/table has it refused when it gets to know it.
+func Changes(name string) bool {
+	return nvmlChange.MatchString(name) && !strings.HasPrefix(name, "nvmlEventSet") && !strings.HasPrefix(name, "nvmlSystemEventSet")
 }

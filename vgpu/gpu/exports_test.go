@@ -45,6 +45,14 @@ func TestUnknownNamesOfADriver(t *testing.T) {
 	if diff := cmp.Diff([]string{"cuLaunchNew", "cuNew", "cuProtected"}, got); diff != "" {
 		t.Fatalf("(-want +got)\n%s", diff)
 	}
+	for name, want := range map[string]bool{
+		"nvmlDeviceSetNew_v2": true, "nvmlDeviceResetNew": true, "nvmlNewCreate": true,
+		"nvmlDeviceGetNew": false, "nvmlDeviceGetSettings": false, "nvmlEventSetNew": false, "nvmlSystemEventSetNew": false, "cuCtxSetNew": false,
+	} {
+		if Changes(name) != want {
+			t.Errorf("%s looks like a change: %v", name, !want)
+		}
+	}
 	if !Submits("cuLaunchNew") || Submits("cuNew") || Submits("nvmlInit") {
 		t.Error("which of them look like submissions")
 	}

@@ -3,12 +3,10 @@
 package gpu
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
@@ -168,15 +166,11 @@ func (t TakeOver) CheckLibraries() error {
 	return errors.Join(errs...)
 }
 
+// checkLibrary looks at one of them.
 func checkLibrary(library string) error {
-	f, err := elf.Open(library)
+	f, err := openLibrary(library)
 	if err != nil {
-		return fmt.Errorf("failed to read the take-over library %s: %w", library, err)
+		return fmt.Errorf("the take-over library: %w", err)
 	}
-	defer f.Close()
-	machine := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
-	if f.Type != elf.ET_DYN || f.Class != elf.ELFCLASS64 || f.Machine != machine {
-		return fmt.Errorf("the take-over library %s is not a shared object for this machine (%s, %s, %s)", library, f.Type, f.Class, f.Machine)
-	}
-	return nil
+	return f.Close()
 }

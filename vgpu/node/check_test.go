@@ -129,7 +129,7 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 			"after": invalid("newest event", uint64(1<<40), ^uint64(0)),
 			"epoch": invalid("16 hexadecimal digits", "x", "0123456789ABCDEF", "0123456789abcde\x00", long),
 		}},
-		"List": {}, "ListGPUs": {}, "Info": {}, "Stats": {}, "WatchGPUs": {}, // they ask for nothing
+		"List": {}, "ListGPUs": {}, "ListProcesses": {}, "Info": {}, "Stats": {}, "WatchGPUs": {}, // they ask for nothing
 	}
 
 	n := newNode(t, settings{gpus: 2})

@@ -503,7 +503,7 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 		_, used := l.memoryOn(v, uuid)
 		out.Memory = append(out.Memory, &v1.Memory{Gpu: string(uuid), LimitBytes: l.memoryLimit(v, uuid), UsedBytes: used})
 	}
-	out.Clients = v.connected()
+	out.Clients, out.Observers = v.connected(), v.watchers()
 	if s.State == arbiter.Holding && v.idle() {
 		out.State = arbiter.Idle.String()
 	}

@@ -36,6 +36,7 @@ type Daemon struct {
 	started   time.Time
 
 	libraries []*v1.DriverLibrary
+	processes processList
 
 	state  *State
 	dirs   string // of the vGPUs

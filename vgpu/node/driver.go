@@ -15,6 +15,7 @@ func (d *Daemon) driverLibraries() []*v1.DriverLibrary {
 	var all []*v1.DriverLibrary
 	for _, l := range []*v1.DriverLibrary{
 		{Driver: d.inventory.Driver().CUDA, Library: d.cfg.Library.CUDA},
+		{Driver: d.inventory.Driver().NVML, Library: d.cfg.Library.NVML},
 	} {
 		log := d.log.WithField("driver", l.Driver).WithField("library", l.Library)
 		unknown, err := gpu.Unknown(l.Driver, l.Library)

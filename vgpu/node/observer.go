@@ -49,6 +49,16 @@ func (v *vgpu) observed() bool {
 		slices.ContainsFunc(v.binders, func(c *conn) bool { return c.observer != nil })
 }
 
+// watchers is how many connected observers keep v where it is.
+func (v *vgpu) watchers() (n uint32) {
+	for _, o := range v.observers {
+		if o.told && o.conn != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // toldObservers are the processes that must be known after a restart.
 func (v *vgpu) toldObservers() (all []process) {
 	for _, o := range v.observers {
@@ -223,7 +233,7 @@ func (l *loop) fromObserver(c *conn, m *wire.Msg) error {
 	switch m.Type {
 	case wire.Identity:
 		l.identity(c, m)
-		l.readAgain(c, l.observerRests(c))
+		l.readAgain(c, l.observerRests(c, 1))
 	case wire.Usage:
 		l.usage(c, m)
 	default:
@@ -232,29 +242,54 @@ func (l *loop) fromObserver(c *conn, m *wire.Msg) error {
 	return nil
 }
 
-// observerRests counts an ask, and says for how long the observer is not read then.
-func (l *loop) observerRests(c *conn) time.Duration {
+// askCost is how many asks a question about a vGPU of so many processes counts
+// for: each of them is looked up in /proc.
+func askCost(processes int) int { return 1 + processes/16 }
+
+// observerMustRest says whether one of several observers has asked as often as it
+// may in one go.
+func observerMustRest(observers, asks int) bool {
+	return asks >= observerBurst || observerShare*time.Duration(observers*(asks+1)) > observerPause
+}
+
+// observerWindow is the time for which so many asks of one of several observers are
+// enough.
+func observerWindow(observers, asks int) time.Duration {
+	return min(observerPause, observerShare*time.Duration(observers*asks))
+}
+
+// observerRests counts an ask for what it costs, and says for how long the observer
+// is not read then.
+func (l *loop) observerRests(c *conn, cost int) time.Duration {
 	o := c.observer
 	if o == nil {
 		return 0
 	}
-	now := l.now()
-	window := min(observerPause, observerBurst*observerShare*time.Duration(len(c.v.observers)))
-	if now-o.since >= window {
+	now, n := l.now(), len(c.v.observers)
+	if now-o.since >= observerWindow(n, max(o.asks, observerBurst)) {
 		o.asks, o.since = 0, now
 	}
-	if o.asks++; o.asks < observerBurst {
+	if o.asks += cost; !observerMustRest(n, o.asks) {
 		return 0
 	}
-	return o.since + window - now
+	return o.since + observerWindow(n, o.asks) - now
 }
 
-// readAgain does not read a connection for a while. The loop's timers are for few.
+// readAgain does not read a connection for a while.
 func (l *loop) readAgain(c *conn, after time.Duration) {
-	if after <= 0 || c.closed {
+	if after > 0 && !c.closed {
+		l.poller.remove(c.fd, c.token)
+		l.listenAfter(c, after)
+	}
+}
+
+// listenAfter reads a connection, that is not read, after a while. The loop's
+// timers are for few.
+func (l *loop) listenAfter(c *conn, after time.Duration) {
+	if after <= 0 {
+		l.listen(c)
 		return
 	}
-	l.poller.remove(c.fd, c.token)
 	go func() {
 		time.Sleep(after)
 		l.poller.post(func() { l.listen(c) })
@@ -275,19 +310,18 @@ func (l *loop) listen(c *conn) {
 }
 
 // usage tells an observer how its vGPU fares on a GPU, and which processes it has
-// there. Their pids are looked up off the loop; nothing else of the connection is
-// read until then.
+// there. Their pids are looked up off the loop, for one observer of a vGPU after the
+// other; nothing else of the connection is read until then.
 func (l *loop) usage(c *conn, m *wire.Msg) {
 	v := c.v
 	uuid := arbiter.UUID(wire.FormatUUID(m.UUID[0]))
 	answer := wire.Msg{Type: wire.UsageIs, Count: 1}
 	answer.UUID[0] = m.UUID[0]
-	rest := l.observerRests(c)
 	if !slices.Contains(v.bound, uuid) {
 		answer.Code = wire.ErrNoGPU
 		answer.SetText(fmt.Sprintf("this vGPU is not on %s", uuid))
 		l.send(c, &answer, -1)
-		l.readAgain(c, rest)
+		l.readAgain(c, l.observerRests(c, 1))
 		return
 	}
 	l.lookNowAndAgain(uuid)
@@ -295,22 +329,17 @@ func (l *loop) usage(c *conn, m *wire.Msg) {
 	answer.A = [4]uint64{l.memoryLimit(v, uuid), used, l.heldOfLate(v)}
 	answer.Others = l.memoryOfOthers(v, uuid)
 	all, asker := v.processesOn(uuid), c.observer.process
+	rest := l.observerRests(c, askCost(len(all)))
 	l.poller.remove(c.fd, c.token)
-	go func() {
+	v.lookups.add(func() {
 		seen := seenBy(asker, all)
 		l.poller.post(func() {
 			answer.A[3] = uint64(len(seen))
 			l.send(c, &answer, -1)
 			l.sendProcesses(c, seen)
-			if rest <= 0 {
-				l.listen(c)
-			}
+			l.listenAfter(c, rest)
 		})
-		if rest > 0 {
-			time.Sleep(rest)
-			l.poller.post(func() { l.listen(c) })
-		}
-	}()
+	})
 }
 
 func (l *loop) sendProcesses(c *conn, all []wire.Process) {

@@ -76,6 +76,9 @@ func TestAnObserverBindsItsVGPUAndKeepsItThere(t *testing.T) {
 	if got, want := n.looks(o, "a", true), "identity 1 "+gpuUUID(0); got != want {
 		t.Fatalf("%q, want %q", got, want)
 	}
+	if v := n.vgpu("a"); v.GetObservers() != 1 || v.GetClients() != 0 {
+		t.Errorf("%d observers, %d clients", v.GetObservers(), v.GetClients())
+	}
 	n.create("b")
 	n.client("b") // where nobody is
 	// A client comes and goes. The GPU that was told stays.
@@ -256,6 +259,25 @@ func (n *node) idOf(name string) string {
 	return vgpuID("/run/containerd/containerd.sock", "test", name)
 }
 
+// All observers of a vGPU together get an answer each observerShare, however many
+// they are, and wait for no longer than a question may take in the library.
+func TestObserversShareWhatAVGPUGets(t *testing.T) {
+	for n := 1; n <= maxObservers; n++ {
+		asks := 1
+		for !observerMustRest(n, asks) {
+			asks++
+		}
+		window := observerWindow(n, asks)
+		if window > observerPause || window < observerShare*time.Duration(n*asks) {
+			t.Errorf("%d observers ask %d times each in %s", n, asks, window)
+		}
+	}
+	// A question about many processes is many questions.
+	if one, many := askCost(0), askCost(maxConns); one != 1 || !observerMustRest(1, many) || observerWindow(1, many) < maxConns/16*observerShare {
+		t.Errorf("%d and %d", one, many)
+	}
+}
+
 // However often observers ask, vgpud reads them only so often, and takes so many.
 func TestObserversThatAskInALoopWait(t *testing.T) {
 	n := newNode(t, settings{})
@@ -270,7 +292,7 @@ func TestObserversThatAskInALoopWait(t *testing.T) {
 		o := v.observers[0]
 		now := l.now()
 		for range 10 * observerBurst {
-			if l.observerRests(o.conn) > 0 {
+			if l.observerRests(o.conn, 1) > 0 {
 				rests++
 				o.since -= observerPause // it has rested
 			}

@@ -71,7 +71,8 @@ type vgpu struct {
 	observers []*observer
 	late      ofLate
 
-	chores chores // what may have to wait for this container
+	chores  chores // what may have to wait for this container
+	lookups chores // of the pids of its processes, for its observers
 
 	// Looks at processes that hung up.
 	looking   bool // one is under way

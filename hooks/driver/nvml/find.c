@@ -21,14 +21,18 @@ static nvmlReturn_t count(nvmlReturn_t r, unsigned *n)
 
 nvmlReturn_t nvmlDeviceGetCount(unsigned int *n)
 {
+	unsigned all;
+
 	PASS_NESTED(nvmlDeviceGetCount, n);
-	return count(REAL(nvmlDeviceGetCount, n), n);
+	return count(REAL(nvmlDeviceGetCount, n ? &all : NULL), n);
 }
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *n)
 {
+	unsigned all;
+
 	PASS_NESTED(nvmlDeviceGetCount_v2, n);
-	return count(REAL(nvmlDeviceGetCount_v2, n), n);
+	return count(REAL(nvmlDeviceGetCount_v2, n ? &all : NULL), n);
 }
 
 typedef nvmlReturn_t by_index_fn(unsigned int index, nvmlDevice_t *device);

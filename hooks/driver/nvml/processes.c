@@ -95,8 +95,9 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProc
 	nvmlReturn_t r;
 
 	PASS_NESTED(nvmlDeviceGetRunningProcessDetailList, device, list);
+	/* A version that only the real library knows may be longer: it sees none. */
 	if (list)
-		none = (nvmlProcessDetailList_t){ .version = list->version, .mode = list->mode };
+		none = (nvmlProcessDetailList_t){ .version = list->version == DETAIL_V1 ? DETAIL_V1 : 0, .mode = list->mode };
 	r = REAL(nvmlDeviceGetRunningProcessDetailList, device, list ? &none : NULL);
 	if (!asked_well(r))
 		return r;

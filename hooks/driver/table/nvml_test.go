@@ -54,6 +54,23 @@ func TestNVMLClass(t *testing.T) {
 		"nvmlGpmMigSampleGet":              nvmlHidden,
 		"nvmlGpmSampleAlloc":               nvmlPass,
 		"nvmlDeviceGetTopologyNearestGpus": nvmlOurs,
+		// Virtual machines of NVIDIA's vGPU, by a number that names no device.
+		"nvmlVgpuInstanceGetFbUsage":                  nvmlHidden,
+		"nvmlVgpuInstanceGetAccountingStats":          nvmlHidden,
+		"nvmlDeviceGetActiveVgpus":                    nvmlHidden,
+		"nvmlGpuInstanceGetActiveVgpus":               nvmlHidden,
+		"nvmlDeviceGetVgpuSchedulerLog_v2":            nvmlHidden,
+		"nvmlGpuInstanceGetVgpuSchedulerLog":          nvmlHidden,
+		"nvmlVgpuTypeGetName":                         nvmlPass,
+		"nvmlDeviceGetEncoderStats":                   nvmlHidden, // as its sessions
+		"nvmlDeviceGetFBCStats":                       nvmlHidden,
+		"nvmlDeviceGetMemoryLimits_v1":                nvmlHidden, // and use, of any cgroup
+		"nvmlSystemGetCPER_v1":                        nvmlHidden, // of all GPUs
+		"nvmlSystemRegisterEvents":                    nvmlHidden,
+		"nvmlSystemEventSetWait":                      nvmlHidden,
+		"nvmlEventSetWait_v2":                         nvmlPass,
+		"nvmlGetExcludedDeviceInfoByIndex":            nvmlHidden,
+		"nvmlEventSetRegisterGpuOperationalEvents_v1": nvmlHidden, // by any UUID
 	} {
 		if got := nvmlClass(name); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)

@@ -22,12 +22,16 @@ var (
 		`|DeviceGetTopologyNearestGpus|SystemGetTopologyGpuSet|UnitGetDevices` +
 		`)$`)
 	// Use by process or over time that the real library can not tell apart by
-	// container: accounting, profiling counters, encoder sessions.
+	// container: accounting, profiling counters, encoder sessions, limits of any
+	// cgroup; and what it tells of GPUs and virtual machines without a handle of a
+	// GPU.
 	nvmlHiddenPattern = regexp.MustCompile(`^nvml(` +
 		`DeviceGetAccounting\w+|DeviceGetProcessUtilization|DeviceGetProcessesUtilizationInfo|DeviceGetDynamicPstatesInfo` +
-		`|DeviceGet(EncoderSessions|FBCSessions)|DeviceGetConfComputeProtectedMemoryUsage` +
+		`|DeviceGet(Encoder|FBC)(Sessions|Stats)|DeviceGetConfComputeProtectedMemoryUsage|DeviceGetMemoryLimits\w*` +
 		`|DeviceGetVgpu\w*Utilization\w*|DevicePerfMetricsGetSamples\w*` +
 		`|GpmMetricsGet|Gpm(Mig)?SampleGet|GpmQueryDeviceSupport` +
+		`|VgpuInstanceGet\w+|(Device|GpuInstance)Get(ActiveVgpus|VgpuSchedulerLog(_v2)?)` +
+		`|System(RegisterEvents|EventSet\w+|GetCPER\w*)|EventSetRegisterGpuOperationalEvents\w*|GetExcludedDevice\w+` +
 		`)$`)
 	// A verb that changes the state of a GPU, a unit or the node.
 	nvmlChangePattern = regexp.MustCompile(`^nvml(Device|System|Unit|GpuInstance|ComputeInstance|VgpuInstance|Gpm|PowerSmoothing|WorkloadPowerProfile|DevicePowerSmoothing|DeviceWorkloadPowerProfile)?` +

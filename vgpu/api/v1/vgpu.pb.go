@@ -843,6 +843,7 @@ type VGPU struct {
 	Bind          string                 `protobuf:"bytes,23,opt,name=bind,proto3" json:"bind,omitempty"`                                      // late or early
 	WhenFull      string                 `protobuf:"bytes,24,opt,name=when_full,json=whenFull,proto3" json:"when_full,omitempty"`              // wait or fail
 	Memory        []*Memory              `protobuf:"bytes,25,rep,name=memory,proto3" json:"memory,omitempty"`                                  // on each of gpus, in their order
+	Observers     uint32                 `protobuf:"varint,26,opt,name=observers,proto3" json:"observers,omitempty"`                           // connected processes that only look (use NVML) and were told its GPUs: it stays on these while they are there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1050,6 +1051,13 @@ func (x *VGPU) GetMemory() []*Memory {
 		return x.Memory
 	}
 	return nil
+}
+
+func (x *VGPU) GetObservers() uint32 {
+	if x != nil {
+		return x.Observers
+	}
+	return 0
 }
 
 // Memory is what a vGPU may use and uses of one GPU's memory.
@@ -1619,6 +1627,179 @@ func (x *Latency) GetMax() *durationpb.Duration {
 	return nil
 }
 
+type ListProcessesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProcessesRequest) Reset() {
+	*x = ListProcessesRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProcessesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProcessesRequest) ProtoMessage() {}
+
+func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
+func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{22}
+}
+
+type ListProcessesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Processes     []*Process             `protobuf:"bytes,1,rep,name=processes,proto3" json:"processes,omitempty"`                     // in the order of GPUs, then of pids
+	SilentGpus    []string               `protobuf:"bytes,2,rep,name=silent_gpus,json=silentGpus,proto3" json:"silent_gpus,omitempty"` // UUIDs of GPUs of which the driver does not say who uses them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListProcessesResponse) Reset() {
+	*x = ListProcessesResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListProcessesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListProcessesResponse) ProtoMessage() {}
+
+func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
+func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ListProcessesResponse) GetProcesses() []*Process {
+	if x != nil {
+		return x.Processes
+	}
+	return nil
+}
+
+func (x *ListProcessesResponse) GetSilentGpus() []string {
+	if x != nil {
+		return x.SilentGpus
+	}
+	return nil
+}
+
+// Process is a process on one GPU.
+type Process struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpu           string                 `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`         // UUID
+	Pid           uint32                 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`        // as vgpud sees it
+	Command       string                 `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"` // its name in /proc/<pid>/comm
+	Cgroup        string                 `protobuf:"bytes,4,opt,name=cgroup,proto3" json:"cgroup,omitempty"`   // the longest path in /proc/<pid>/cgroup; for containers it has their id
+	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	Vgpu          string                 `protobuf:"bytes,6,opt,name=vgpu,proto3" json:"vgpu,omitempty"` // id of the vGPU of which it is a client; empty: of none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Process) Reset() {
+	*x = Process{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Process) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Process) ProtoMessage() {}
+
+func (x *Process) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Process.ProtoReflect.Descriptor instead.
+func (*Process) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Process) GetGpu() string {
+	if x != nil {
+		return x.Gpu
+	}
+	return ""
+}
+
+func (x *Process) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Process) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *Process) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *Process) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Process) GetVgpu() string {
+	if x != nil {
+		return x.Vgpu
+	}
+	return ""
+}
+
 type InfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1627,7 +1808,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1820,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1833,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{22}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{25}
 }
 
 type InfoResponse struct {
@@ -1673,7 +1854,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1866,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1879,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{23}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *InfoResponse) GetVersion() string {
@@ -1786,7 +1967,7 @@ type DriverLibrary struct {
 
 func (x *DriverLibrary) Reset() {
 	*x = DriverLibrary{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1979,7 @@ func (x *DriverLibrary) String() string {
 func (*DriverLibrary) ProtoMessage() {}
 
 func (x *DriverLibrary) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1992,7 @@ func (x *DriverLibrary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverLibrary.ProtoReflect.Descriptor instead.
 func (*DriverLibrary) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{24}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DriverLibrary) GetName() string {
@@ -1857,7 +2038,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +2050,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +2063,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{25}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{28}
 }
 
 // StatsResponse counts since vgpud started.
@@ -1911,7 +2092,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2104,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2117,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{26}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StatsResponse) GetEpoch() string {
@@ -2068,7 +2249,7 @@ type GPUStats struct {
 
 func (x *GPUStats) Reset() {
 	*x = GPUStats{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2080,7 +2261,7 @@ func (x *GPUStats) String() string {
 func (*GPUStats) ProtoMessage() {}
 
 func (x *GPUStats) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2093,7 +2274,7 @@ func (x *GPUStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUStats.ProtoReflect.Descriptor instead.
 func (*GPUStats) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{27}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GPUStats) GetUuid() string {
@@ -2120,7 +2301,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2313,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2326,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{28}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WatchRequest) GetAfter() uint64 {
@@ -2192,7 +2373,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2385,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2398,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{29}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -2298,7 +2479,7 @@ type WatchGPUsRequest struct {
 
 func (x *WatchGPUsRequest) Reset() {
 	*x = WatchGPUsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2491,7 @@ func (x *WatchGPUsRequest) String() string {
 func (*WatchGPUsRequest) ProtoMessage() {}
 
 func (x *WatchGPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2504,7 @@ func (x *WatchGPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGPUsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGPUsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{30}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{33}
 }
 
 type WatchGPUsResponse struct {
@@ -2335,7 +2516,7 @@ type WatchGPUsResponse struct {
 
 func (x *WatchGPUsResponse) Reset() {
 	*x = WatchGPUsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2347,7 +2528,7 @@ func (x *WatchGPUsResponse) String() string {
 func (*WatchGPUsResponse) ProtoMessage() {}
 
 func (x *WatchGPUsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2360,7 +2541,7 @@ func (x *WatchGPUsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGPUsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGPUsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{31}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WatchGPUsResponse) GetGpus() []*GPU {
@@ -2380,7 +2561,7 @@ type CordonGPURequest struct {
 
 func (x *CordonGPURequest) Reset() {
 	*x = CordonGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2573,7 @@ func (x *CordonGPURequest) String() string {
 func (*CordonGPURequest) ProtoMessage() {}
 
 func (x *CordonGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2586,7 @@ func (x *CordonGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonGPURequest.ProtoReflect.Descriptor instead.
 func (*CordonGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{32}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CordonGPURequest) GetUuid() string {
@@ -2431,7 +2612,7 @@ type CordonGPUResponse struct {
 
 func (x *CordonGPUResponse) Reset() {
 	*x = CordonGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2443,7 +2624,7 @@ func (x *CordonGPUResponse) String() string {
 func (*CordonGPUResponse) ProtoMessage() {}
 
 func (x *CordonGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2456,7 +2637,7 @@ func (x *CordonGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonGPUResponse.ProtoReflect.Descriptor instead.
 func (*CordonGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{33}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CordonGPUResponse) GetGpu() *GPU {
@@ -2475,7 +2656,7 @@ type UncordonGPURequest struct {
 
 func (x *UncordonGPURequest) Reset() {
 	*x = UncordonGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2668,7 @@ func (x *UncordonGPURequest) String() string {
 func (*UncordonGPURequest) ProtoMessage() {}
 
 func (x *UncordonGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2681,7 @@ func (x *UncordonGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncordonGPURequest.ProtoReflect.Descriptor instead.
 func (*UncordonGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{34}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *UncordonGPURequest) GetUuid() string {
@@ -2519,7 +2700,7 @@ type UncordonGPUResponse struct {
 
 func (x *UncordonGPUResponse) Reset() {
 	*x = UncordonGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2712,7 @@ func (x *UncordonGPUResponse) String() string {
 func (*UncordonGPUResponse) ProtoMessage() {}
 
 func (x *UncordonGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2725,7 @@ func (x *UncordonGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncordonGPUResponse.ProtoReflect.Descriptor instead.
 func (*UncordonGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{35}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UncordonGPUResponse) GetGpu() *GPU {
@@ -2564,7 +2745,7 @@ type DrainGPURequest struct {
 
 func (x *DrainGPURequest) Reset() {
 	*x = DrainGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2576,7 +2757,7 @@ func (x *DrainGPURequest) String() string {
 func (*DrainGPURequest) ProtoMessage() {}
 
 func (x *DrainGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2589,7 +2770,7 @@ func (x *DrainGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainGPURequest.ProtoReflect.Descriptor instead.
 func (*DrainGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{36}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DrainGPURequest) GetUuid() string {
@@ -2615,7 +2796,7 @@ type DrainGPUResponse struct {
 
 func (x *DrainGPUResponse) Reset() {
 	*x = DrainGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2808,7 @@ func (x *DrainGPUResponse) String() string {
 func (*DrainGPUResponse) ProtoMessage() {}
 
 func (x *DrainGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2821,7 @@ func (x *DrainGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainGPUResponse.ProtoReflect.Descriptor instead.
 func (*DrainGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{37}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DrainGPUResponse) GetGpu() *GPU {
@@ -2661,7 +2842,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2673,7 +2854,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2686,7 +2867,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{38}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetPolicyRequest) GetGpu() string {
@@ -2719,7 +2900,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2912,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2925,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{39}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *Policy {
@@ -2816,7 +2997,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\fListResponse\x12#\n" +
 	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xe7\x05\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\x85\x06\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -2843,7 +3024,8 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x05uuids\x18\x16 \x03(\tR\x05uuids\x12\x12\n" +
 	"\x04bind\x18\x17 \x01(\tR\x04bind\x12\x1b\n" +
 	"\twhen_full\x18\x18 \x01(\tR\bwhenFull\x12'\n" +
-	"\x06memory\x18\x19 \x03(\v2\x0f.vgpu.v1.MemoryR\x06memory\"Z\n" +
+	"\x06memory\x18\x19 \x03(\v2\x0f.vgpu.v1.MemoryR\x06memory\x12\x1c\n" +
+	"\tobservers\x18\x1a \x01(\rR\tobservers\"Z\n" +
 	"\x06Memory\x12\x10\n" +
 	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x1f\n" +
 	"\vlimit_bytes\x18\x02 \x01(\x04R\n" +
@@ -2895,7 +3077,19 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x121\n" +
 	"\x06median\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x06median\x12+\n" +
 	"\x03p99\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03p99\x12+\n" +
-	"\x03max\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03max\"\r\n" +
+	"\x03max\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x03max\"\x16\n" +
+	"\x14ListProcessesRequest\"h\n" +
+	"\x15ListProcessesResponse\x12.\n" +
+	"\tprocesses\x18\x01 \x03(\v2\x10.vgpu.v1.ProcessR\tprocesses\x12\x1f\n" +
+	"\vsilent_gpus\x18\x02 \x03(\tR\n" +
+	"silentGpus\"\x96\x01\n" +
+	"\aProcess\x12\x10\n" +
+	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x10\n" +
+	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x18\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\x12\x16\n" +
+	"\x06cgroup\x18\x04 \x01(\tR\x06cgroup\x12!\n" +
+	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12\x12\n" +
+	"\x04vgpu\x18\x06 \x01(\tR\x04vgpu\"\r\n" +
 	"\vInfoRequest\"\xe2\x02\n" +
 	"\fInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
@@ -2981,14 +3175,15 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12\x14\n" +
 	"\x05slots\x18\x03 \x01(\rR\x05slots\"<\n" +
 	"\x11SetPolicyResponse\x12'\n" +
-	"\x06policy\x18\x01 \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy2\xda\x06\n" +
+	"\x06policy\x18\x01 \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy2\xaa\a\n" +
 	"\aControl\x129\n" +
 	"\x06Create\x12\x16.vgpu.v1.CreateRequest\x1a\x17.vgpu.v1.CreateResponse\x129\n" +
 	"\x06Delete\x12\x16.vgpu.v1.DeleteRequest\x1a\x17.vgpu.v1.DeleteResponse\x129\n" +
 	"\x06Update\x12\x16.vgpu.v1.UpdateRequest\x1a\x17.vgpu.v1.UpdateResponse\x120\n" +
 	"\x03Get\x12\x13.vgpu.v1.GetRequest\x1a\x14.vgpu.v1.GetResponse\x123\n" +
 	"\x04List\x12\x14.vgpu.v1.ListRequest\x1a\x15.vgpu.v1.ListResponse\x12?\n" +
-	"\bListGPUs\x12\x18.vgpu.v1.ListGPUsRequest\x1a\x19.vgpu.v1.ListGPUsResponse\x123\n" +
+	"\bListGPUs\x12\x18.vgpu.v1.ListGPUsRequest\x1a\x19.vgpu.v1.ListGPUsResponse\x12N\n" +
+	"\rListProcesses\x12\x1d.vgpu.v1.ListProcessesRequest\x1a\x1e.vgpu.v1.ListProcessesResponse\x123\n" +
 	"\x04Info\x12\x14.vgpu.v1.InfoRequest\x1a\x15.vgpu.v1.InfoResponse\x126\n" +
 	"\x05Stats\x12\x15.vgpu.v1.StatsRequest\x1a\x16.vgpu.v1.StatsResponse\x120\n" +
 	"\x05Watch\x12\x15.vgpu.v1.WatchRequest\x1a\x0e.vgpu.v1.Event0\x01\x12D\n" +
@@ -3010,7 +3205,7 @@ func file_vgpu_api_v1_vgpu_proto_rawDescGZIP() []byte {
 	return file_vgpu_api_v1_vgpu_proto_rawDescData
 }
 
-var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Container)(nil),             // 0: vgpu.v1.Container
 	(*CreateRequest)(nil),         // 1: vgpu.v1.CreateRequest
@@ -3034,104 +3229,110 @@ var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*GPU)(nil),                   // 19: vgpu.v1.GPU
 	(*Policy)(nil),                // 20: vgpu.v1.Policy
 	(*Latency)(nil),               // 21: vgpu.v1.Latency
-	(*InfoRequest)(nil),           // 22: vgpu.v1.InfoRequest
-	(*InfoResponse)(nil),          // 23: vgpu.v1.InfoResponse
-	(*DriverLibrary)(nil),         // 24: vgpu.v1.DriverLibrary
-	(*StatsRequest)(nil),          // 25: vgpu.v1.StatsRequest
-	(*StatsResponse)(nil),         // 26: vgpu.v1.StatsResponse
-	(*GPUStats)(nil),              // 27: vgpu.v1.GPUStats
-	(*WatchRequest)(nil),          // 28: vgpu.v1.WatchRequest
-	(*Event)(nil),                 // 29: vgpu.v1.Event
-	(*WatchGPUsRequest)(nil),      // 30: vgpu.v1.WatchGPUsRequest
-	(*WatchGPUsResponse)(nil),     // 31: vgpu.v1.WatchGPUsResponse
-	(*CordonGPURequest)(nil),      // 32: vgpu.v1.CordonGPURequest
-	(*CordonGPUResponse)(nil),     // 33: vgpu.v1.CordonGPUResponse
-	(*UncordonGPURequest)(nil),    // 34: vgpu.v1.UncordonGPURequest
-	(*UncordonGPUResponse)(nil),   // 35: vgpu.v1.UncordonGPUResponse
-	(*DrainGPURequest)(nil),       // 36: vgpu.v1.DrainGPURequest
-	(*DrainGPUResponse)(nil),      // 37: vgpu.v1.DrainGPUResponse
-	(*SetPolicyRequest)(nil),      // 38: vgpu.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),     // 39: vgpu.v1.SetPolicyResponse
-	nil,                           // 40: vgpu.v1.CreateRequest.AnnotationsEntry
-	nil,                           // 41: vgpu.v1.UpdateRequest.AnnotationsEntry
-	nil,                           // 42: vgpu.v1.Event.ChangesEntry
-	(*durationpb.Duration)(nil),   // 43: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 44: google.protobuf.Timestamp
+	(*ListProcessesRequest)(nil),  // 22: vgpu.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil), // 23: vgpu.v1.ListProcessesResponse
+	(*Process)(nil),               // 24: vgpu.v1.Process
+	(*InfoRequest)(nil),           // 25: vgpu.v1.InfoRequest
+	(*InfoResponse)(nil),          // 26: vgpu.v1.InfoResponse
+	(*DriverLibrary)(nil),         // 27: vgpu.v1.DriverLibrary
+	(*StatsRequest)(nil),          // 28: vgpu.v1.StatsRequest
+	(*StatsResponse)(nil),         // 29: vgpu.v1.StatsResponse
+	(*GPUStats)(nil),              // 30: vgpu.v1.GPUStats
+	(*WatchRequest)(nil),          // 31: vgpu.v1.WatchRequest
+	(*Event)(nil),                 // 32: vgpu.v1.Event
+	(*WatchGPUsRequest)(nil),      // 33: vgpu.v1.WatchGPUsRequest
+	(*WatchGPUsResponse)(nil),     // 34: vgpu.v1.WatchGPUsResponse
+	(*CordonGPURequest)(nil),      // 35: vgpu.v1.CordonGPURequest
+	(*CordonGPUResponse)(nil),     // 36: vgpu.v1.CordonGPUResponse
+	(*UncordonGPURequest)(nil),    // 37: vgpu.v1.UncordonGPURequest
+	(*UncordonGPUResponse)(nil),   // 38: vgpu.v1.UncordonGPUResponse
+	(*DrainGPURequest)(nil),       // 39: vgpu.v1.DrainGPURequest
+	(*DrainGPUResponse)(nil),      // 40: vgpu.v1.DrainGPUResponse
+	(*SetPolicyRequest)(nil),      // 41: vgpu.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),     // 42: vgpu.v1.SetPolicyResponse
+	nil,                           // 43: vgpu.v1.CreateRequest.AnnotationsEntry
+	nil,                           // 44: vgpu.v1.UpdateRequest.AnnotationsEntry
+	nil,                           // 45: vgpu.v1.Event.ChangesEntry
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
 }
 var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	0,  // 0: vgpu.v1.CreateRequest.container:type_name -> vgpu.v1.Container
-	40, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
+	43, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
 	7,  // 2: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
 	0,  // 3: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
-	41, // 4: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
+	44, // 4: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
 	14, // 5: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
 	8,  // 6: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
 	9,  // 7: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
 	14, // 8: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
 	14, // 9: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
 	0,  // 10: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
-	43, // 11: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
+	46, // 11: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
 	16, // 12: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
-	44, // 13: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
+	47, // 13: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
 	15, // 14: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
-	43, // 15: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	43, // 16: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	43, // 17: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
+	46, // 15: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	46, // 16: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	46, // 17: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
 	19, // 18: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	43, // 19: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	46, // 19: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
 	21, // 20: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
 	20, // 21: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
-	43, // 22: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	43, // 23: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	43, // 24: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
-	44, // 25: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
-	20, // 26: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
-	24, // 27: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
-	43, // 28: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
-	27, // 29: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
-	21, // 30: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
-	44, // 31: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
-	0,  // 32: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
-	42, // 33: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
-	20, // 34: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
-	19, // 35: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	19, // 36: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	19, // 37: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	19, // 38: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	20, // 39: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
-	1,  // 40: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	3,  // 41: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	5,  // 42: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
-	10, // 43: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
-	12, // 44: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	17, // 45: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	22, // 46: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	25, // 47: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
-	28, // 48: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
-	30, // 49: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
-	32, // 50: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
-	34, // 51: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
-	36, // 52: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
-	38, // 53: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
-	2,  // 54: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	4,  // 55: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	6,  // 56: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
-	11, // 57: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
-	13, // 58: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	18, // 59: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	23, // 60: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	26, // 61: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
-	29, // 62: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
-	31, // 63: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
-	33, // 64: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
-	35, // 65: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
-	37, // 66: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
-	39, // 67: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
-	54, // [54:68] is the sub-list for method output_type
-	40, // [40:54] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	46, // 22: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	46, // 23: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	46, // 24: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	24, // 25: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
+	47, // 26: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	20, // 27: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
+	27, // 28: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
+	46, // 29: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
+	30, // 30: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
+	21, // 31: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
+	47, // 32: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
+	0,  // 33: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
+	45, // 34: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
+	20, // 35: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
+	19, // 36: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	19, // 37: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	19, // 38: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	19, // 39: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	20, // 40: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
+	1,  // 41: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	3,  // 42: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	5,  // 43: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	10, // 44: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
+	12, // 45: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	17, // 46: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	22, // 47: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
+	25, // 48: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	28, // 49: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
+	31, // 50: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
+	33, // 51: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
+	35, // 52: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
+	37, // 53: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
+	39, // 54: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
+	41, // 55: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
+	2,  // 56: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	4,  // 57: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	6,  // 58: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	11, // 59: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
+	13, // 60: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	18, // 61: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	23, // 62: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
+	26, // 63: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	29, // 64: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
+	32, // 65: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
+	34, // 66: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
+	36, // 67: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
+	38, // 68: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
+	40, // 69: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
+	42, // 70: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
+	56, // [56:71] is the sub-list for method output_type
+	41, // [41:56] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
@@ -3140,14 +3341,14 @@ func file_vgpu_api_v1_vgpu_proto_init() {
 		return
 	}
 	file_vgpu_api_v1_vgpu_proto_msgTypes[19].OneofWrappers = []any{}
-	file_vgpu_api_v1_vgpu_proto_msgTypes[26].OneofWrappers = []any{}
+	file_vgpu_api_v1_vgpu_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vgpu_api_v1_vgpu_proto_rawDesc), len(file_vgpu_api_v1_vgpu_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   43,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

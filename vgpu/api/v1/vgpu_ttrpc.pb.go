@@ -14,6 +14,7 @@ type ControlService interface {
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	ListGPUs(context.Context, *ListGPUsRequest) (*ListGPUsResponse, error)
+	ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error)
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	Watch(context.Context, *WatchRequest, Control_WatchServer) error
@@ -95,6 +96,13 @@ func RegisterControlService(srv *ttrpc.Server, svc ControlService) {
 				}
 				return svc.ListGPUs(ctx, &req)
 			},
+			"ListProcesses": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ListProcessesRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.ListProcesses(ctx, &req)
+			},
 			"Info": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req InfoRequest
 				if err := unmarshal(&req); err != nil {
@@ -172,6 +180,7 @@ type ControlClient interface {
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	ListGPUs(context.Context, *ListGPUsRequest) (*ListGPUsResponse, error)
+	ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error)
 	Info(context.Context, *InfoRequest) (*InfoResponse, error)
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	Watch(context.Context, *WatchRequest) (Control_WatchClient, error)
@@ -235,6 +244,14 @@ func (c *controlClient) List(ctx context.Context, req *ListRequest) (*ListRespon
 func (c *controlClient) ListGPUs(ctx context.Context, req *ListGPUsRequest) (*ListGPUsResponse, error) {
 	var resp ListGPUsResponse
 	if err := c.client.Call(ctx, "vgpu.v1.Control", "ListGPUs", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) ListProcesses(ctx context.Context, req *ListProcessesRequest) (*ListProcessesResponse, error) {
+	var resp ListProcessesResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "ListProcesses", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -316,6 +316,35 @@ func TestVgpudIsAway(t *testing.T) {
 	}
 }
 
+// A vgpud that stands still is not waited for by each question of a program that
+// looks every second.
+func TestAVgpudThatStandsStillIsAskedNowAndThen(t *testing.T) {
+	m := newMachine(t, 1)
+	gpu := gpusOf(t, m)[0].uuid()
+	v := newVgpud(t, gpu)
+	v.set(gpu, usage{limit: 9, used: 1, processes: processes(1)})
+	p := start(t, v, m, "absence")
+	p.expect("initialised")
+	p.goOn()
+	p.expect("used 1 by 1")
+	speak := func(mute bool) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.mute = mute
+	}
+	speak(true)
+	for range 4 {
+		p.goOn()
+		p.expect("used 1 by 1")
+	}
+	if _, ever := v.connections(); ever > 3 {
+		t.Errorf("%d connections", ever)
+	}
+	speak(false)
+	v.set(gpu, usage{limit: 9, used: 2, processes: processes(2)})
+	until(t, "it is asked again", func() bool { p.goOn(); return p.line() == "used 2 by 2" })
+}
+
 func TestAWaitForABindCanBeInterrupted(t *testing.T) {
 	m := newMachine(t, 1)
 	v := newVgpud(t, gpusOf(t, m)[0].uuid())
@@ -361,5 +390,28 @@ func TestARefusalIsAnErrorAndSaid(t *testing.T) {
 	p.done()
 	if got := p.stderr.String(); got != "vgpu: vgpud refused: no GPU has 8Gi left\n" {
 		t.Errorf("stderr: %q", got)
+	}
+}
+
+// Who is refused does not see the node's own number either.
+func TestARefusedCountIsNotTheNodes(t *testing.T) {
+	m := newMachine(t, 4)
+	v := newVgpud(t, gpusOf(t, m)[0].uuid())
+	v.refuse, v.refuseAll = &wire.Msg{Type: wire.Refused, Code: wire.ErrRemoved}, true
+	p := start(t, v, m, "refused", "all")
+	p.expect("count 77")
+	p.expect("999 999") // NVML_ERROR_UNKNOWN
+	p.done()
+}
+
+// A program that closes what it did not open does not cut its connection.
+func TestDescriptorsAreOutOfTheWay(t *testing.T) {
+	m := newMachine(t, 1)
+	gpu := gpusOf(t, m)[0].uuid()
+	v := newVgpud(t, gpu)
+	v.set(gpu, usage{limit: 9, used: 1})
+	start(t, v, m, "descriptors").done()
+	if _, ever := v.connections(); ever != 1 {
+		t.Errorf("%d connections", ever)
 	}
 }

@@ -27,7 +27,9 @@ type vgpud struct {
 	slow      bool // an IDENTITY that binds is told to wait
 	waiting   []*net.UnixConn
 	gpus      [][16]byte
+	mute      bool      // it reads and says nothing
 	refuse    *wire.Msg // the answer to an IDENTITY that binds
+	refuseAll bool      // and to all others
 	usage     map[[16]byte]usage
 	announced uint64 // this many processes, whatever follows
 	asked     []string
@@ -104,6 +106,7 @@ func (v *vgpud) serve(conn *net.UnixConn) {
 		}
 		v.mu.Lock()
 		switch {
+		case v.mute:
 		case m.Type == wire.Identity && first:
 			v.identity(conn, m.A[0] == 1)
 		case m.Type == wire.Usage && !first:
@@ -122,6 +125,10 @@ func send(conn *net.UnixConn, m wire.Msg) {
 func (v *vgpud) identity(conn *net.UnixConn, bind bool) {
 	if !bind {
 		v.asked = append(v.asked, "tell")
+		if v.refuseAll {
+			send(conn, *v.refuse)
+			return
+		}
 	} else {
 		v.asked = append(v.asked, "bind")
 		if v.refuse != nil {

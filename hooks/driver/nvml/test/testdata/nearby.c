@@ -67,6 +67,9 @@ int main(void)
 	IS(NVML_ERROR_NOT_SUPPORTED, nvmlDeviceGetSamples(device(0), NVML_MEMORY_UTILIZATION_SAMPLES, 0, NULL, &n, NULL));
 	OK(nvmlDeviceGetSamples(device(0), NVML_TOTAL_POWER_SAMPLES, 0, NULL, &n, NULL));
 	CHECK(n == 5);
+	/* A later version than the table knows is longer than what we hand on. */
+	IS(NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+	   nvmlDeviceGetRunningProcessDetailList(device(0), &(nvmlProcessDetailList_t){ .version = 544 | 2u << 24 }));
 	/* Not in the fake. */
 	IS(NVML_ERROR_FUNCTION_NOT_FOUND, named("nvmlDeviceGetFanSpeed")());
 	IS(NVML_ERROR_FUNCTION_NOT_FOUND, nvmlDeviceGetMemoryInfo(device(0), &(nvmlMemory_t){ 0 }));
