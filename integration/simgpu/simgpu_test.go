@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vgpu-shim/vgpu/integration/simgpu/simbuild"
 )
 
 // built is where TestMain put the libraries, the tool and the test programs.
@@ -43,8 +45,8 @@ func buildAndRun(m *testing.M) (int, error) {
 	if built.kernels, err = filepath.Abs("../kernels"); err != nil {
 		return 0, err
 	}
-	if out, err := exec.Command("make", "-s", "-j2", "OUT="+root).CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("failed to build: %w\n%s", err, out)
+	if err := simbuild.Into(root, "../..", ""); err != nil {
+		return 0, err
 	}
 	programs, err := filepath.Glob("testdata/*.c")
 	if err != nil {

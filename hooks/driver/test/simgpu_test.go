@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vgpu-shim/vgpu/integration/simgpu/simbuild"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -20,7 +21,7 @@ const simulator = "../../../integration/simgpu"
 // simulated builds the simulated driver and its own test programs, once.
 var simulated = sync.OnceValues(func() (string, error) {
 	out := filepath.Join(built, "simgpu")
-	if err := run("make", append([]string{"-s", "-j2", "-C", simulator, "OUT=" + out}, tools.make...)...); err != nil {
+	if err := simbuild.Into(out, "../../..", tools.kind, tools.make...); err != nil {
 		return "", err
 	}
 	programs, err := filepath.Glob(simulator + "/testdata/*.c")

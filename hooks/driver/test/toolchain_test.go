@@ -26,6 +26,7 @@ const (
 // toolchain builds the libraries and the C programs for one kind of container,
 // and runs the programs.
 type toolchain struct {
+	kind   string // "" for this machine's own
 	cc     string
 	cflags []string
 	make   []string // variables for the Makefiles
@@ -42,14 +43,14 @@ func newToolchain() (toolchain, error) {
 	case "arm64":
 		const cc = "aarch64-linux-gnu-gcc"
 		return toolchain{
-			cc: cc, make: []string{"CC=" + cc},
+			kind: name, cc: cc, make: []string{"CC=" + cc},
 			// Debian keeps the C library of a cross compiler there.
 			runner: []string{"/usr/bin/qemu-aarch64-static", "-L", "/usr/aarch64-linux-gnu"},
 		}, nil
 	case "musl":
 		const cc = "musl-gcc"
 		return toolchain{
-			cc: cc, make: []string{"CC=" + cc, "LIBC=musl"}, musl: true,
+			kind: name, cc: cc, make: []string{"CC=" + cc, "LIBC=musl"}, musl: true,
 			cflags: []string{`-DVGPU_REAL_PATH="/` + muslReal + `"`, "-idirafter", "/usr/include", "-idirafter", "/usr/include/x86_64-linux-gnu"},
 		}, nil
 	default:

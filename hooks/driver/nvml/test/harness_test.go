@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/integration/simgpu/simbuild"
 )
 
 // patience bounds every wait for something that must happen.
@@ -73,7 +75,7 @@ func build(dir string) error {
 	if err := run("make", "-s", "-C", "..", "-j2", "OUT="+dir, "CFLAGS_EXTRA="+sanitize); err != nil {
 		return err
 	}
-	if err := run("make", "-s", "-C", "../../../../integration/simgpu", "-j2", "OUT="+simulated); err != nil {
+	if err := simbuild.Into(simulated, "../../../..", ""); err != nil {
 		return err
 	}
 	flags := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"}
