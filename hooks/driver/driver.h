@@ -448,6 +448,8 @@ VGPU_HOT void vgpu_work_end(struct vgpu_call *call, CUresult r)
 void vgpu_copy_begin(struct vgpu_call *call, enum vgpu_default d, size_t size);
 void vgpu_copy_end(struct vgpu_call *call, CUresult r);
 void vgpu_launch_ex_begin(struct vgpu_call *call, const CUlaunchConfig *config, enum vgpu_default d);
+/* A graph may be uploaded as it is made, on a stream among the parameters. */
+void vgpu_instantiate_begin(struct vgpu_call *call, const CUDA_GRAPH_INSTANTIATE_PARAMS *params, enum vgpu_default d);
 void vgpu_launch_multi_begin(struct vgpu_call *call);
 void vgpu_launch_multi_end(struct vgpu_call *call, CUresult r, CUDA_LAUNCH_PARAMS *list, unsigned int n);
 

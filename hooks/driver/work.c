@@ -68,6 +68,16 @@ void vgpu_launch_ex_begin(struct vgpu_call *call, const CUlaunchConfig *config, 
 	vgpu_work_begin(call, config ? config->hStream : NULL, d);
 }
 
+void vgpu_instantiate_begin(struct vgpu_call *call, const CUDA_GRAPH_INSTANTIATE_PARAMS *params, enum vgpu_default d)
+{
+	if (params && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) {
+		vgpu_work_begin(call, params->hUploadStream, d);
+		return;
+	}
+	call->gated = false;
+	vgpu_thread.nested++;
+}
+
 void vgpu_launch_multi_begin(struct vgpu_call *call)
 {
 	/* Such a launch can not be captured. */

@@ -779,6 +779,8 @@ enum vgpu_hook {
 	VGPU_HOOK_cuGraphEventRecordNodeSetEvent,
 	VGPU_HOOK_cuGraphExecEventRecordNodeSetEvent,
 	VGPU_HOOK_cuGraphExecNodeSetParams,
+	VGPU_HOOK_cuGraphInstantiateWithParams,
+	VGPU_HOOK_cuGraphInstantiateWithParams_ptsz,
 	VGPU_HOOK_cuGraphLaunch,
 	VGPU_HOOK_cuGraphLaunch_ptsz,
 	VGPU_HOOK_cuGraphNodeSetParams,

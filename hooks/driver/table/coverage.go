@@ -29,6 +29,7 @@ var handling = []struct{ function, text string }{
 	{"vgpu_cuGetProcAddress", "the driver's answer, translated by its address"},
 	{"vgpu_launch_ex_begin", "gated; events that the launch records itself prove nothing"},
 	{"vgpu_launch_multi_begin", "gated; counted on each of its streams"},
+	{"vgpu_instantiate_begin", "gated if it uploads the graph, and counted on the stream it names for that"},
 	{"vgpu_copy_begin", "gated; complete when it returns"},
 	{"vgpu_work_begin", "gated"},
 	{"vgpu_sync_stream_begin", "success proves the stream complete"},

@@ -85,6 +85,7 @@ var special = []hook{
 	// Work whose stream is not a parameter.
 	around("cuLaunchKernelEx", "vgpu_launch_ex_begin(&call, $0, $d);", workEnd),
 	around("cuLaunchCooperativeKernelMultiDevice", "vgpu_launch_multi_begin(&call);", "vgpu_launch_multi_end(&call, r, $0, $1);"),
+	around("cuGraphInstantiateWithParams", "vgpu_instantiate_begin(&call, $2, $d);", workEnd+"\n\tvgpu_graph_memory_launched();"),
 	// Copies to the host that have happened once the call returns. Without a
 	// byte the driver need not wait; nor for what 2D and 3D copies may mean
 	// (host to host, unified memory): those prove nothing.

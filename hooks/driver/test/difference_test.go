@@ -78,17 +78,12 @@ func TestRandomSequencesShowNoDifference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(built, "sequence")
 	files, err := filepath.Glob("testdata/sequence/*.c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-o", bin}, files...)
-	args = append(args, filepath.Join(sim, "lib", "libcuda.so.999.10"), "-ldl")
-	args = append(args, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
-	if err := run(tools.cc, append(args, tools.cflags...)...); err != nil {
-		t.Fatal(err)
-	}
+	bin := compile(t, "sequence", slices.Concat([]string{"-rdynamic"}, files,
+		[]string{filepath.Join(sim, "lib", "libcuda.so.999.10"), "-ldl"}, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS")))...)
 	for _, s := range sequences(t) {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
