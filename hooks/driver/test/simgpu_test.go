@@ -40,6 +40,15 @@ var simulated = sync.OnceValues(func() (string, error) {
 	return out, nil
 })
 
+// notSymbolic builds the simulated driver as one whose internal calls of exported
+// names go through the symbol table, and so to us; the path of it.
+var notSymbolic = sync.OnceValues(func() (string, error) {
+	out := filepath.Join(built, "simgpu-not-symbolic")
+	lib := filepath.Join(out, "lib", "libcuda.so.999.10")
+	args := []string{"-s", "-j2", "-C", simulator, "OUT=" + out, "SYMBOLIC=0", lib}
+	return lib, run("make", append(args, tools.make...)...)
+})
+
 // newMachine creates a simulated machine with one GPU; options are simgpu create's.
 func newMachine(t testing.TB, sim string, options ...string) (dir string, gpu [16]byte) {
 	t.Helper()
@@ -47,19 +56,30 @@ func newMachine(t testing.TB, sim string, options ...string) (dir string, gpu [1
 	if out, err := command(append(append([]string{"simgpu/bin/simgpu", "create", "--gpus", "1"}, options...), dir)...).CombinedOutput(); err != nil {
 		t.Fatalf("failed to create a machine: %v\n%s", err, out)
 	}
+	return dir, gpusOf(t, sim, dir)[0]
+}
+
+// gpusOf are the UUIDs of a machine's GPUs.
+func gpusOf(t testing.TB, sim, machine string) (gpus [][16]byte) {
+	t.Helper()
 	cmd := command("sim-devices")
-	cmd.Env = append(os.Environ(), "SIMGPU_MACHINE="+dir, "LD_LIBRARY_PATH="+filepath.Join(sim, "lib"))
+	cmd.Env = append(os.Environ(), "SIMGPU_MACHINE="+machine, "LD_LIBRARY_PATH="+filepath.Join(sim, "lib"))
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, line, _ := strings.Cut(string(out), "\n")
-	text, _, _ := strings.Cut(line, " ")
-	raw, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
-	if err != nil || len(raw) != 16 {
-		t.Fatalf("no UUID in %q", out)
+	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n")[1:] {
+		text, _, _ := strings.Cut(line, " ")
+		raw, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+		if err != nil || len(raw) != 16 {
+			t.Fatalf("no UUID in %q", out)
+		}
+		gpus = append(gpus, [16]byte(raw))
 	}
-	return dir, [16]byte(raw)
+	if len(gpus) == 0 {
+		t.Fatalf("no GPU in %q", out)
+	}
+	return gpus
 }
 
 // shortTurns grants whoever waits, and revokes soon, until the client ends.
@@ -92,13 +112,102 @@ func shortTurns(a *arbiter, turns chan<- int) {
 	}
 }
 
+// ownProgram is a test program of the simulated driver, and how it is run here.
+type ownProgram struct {
+	name      string
+	args, env []string
+	says      string
+	machine   []string // options of its machine
+	processes int      // that use the driver; 0 is one
+	notHere   string   // why it is not run
+}
+
+var ownPrograms = []ownProgram{
+	{name: "arrays"},
+	{name: "batches"},
+	{name: "boxes"},
+	{name: "capture"},
+	{name: "errors"},
+	{name: "graph_capture"},
+	{name: "graph_change"},
+	{name: "graph_events"},
+	{name: "graph_memory"},
+	{name: "graph_shape"},
+	{name: "green"},
+	{name: "huge"},
+	{name: "managed"},
+	{name: "many", machine: []string{"--gpus", "2"}},
+	{name: "memory"},
+	{name: "module_memory"},
+	{name: "pools"},
+	{name: "procaddr"},
+	{name: "share", processes: 2},
+	{name: "spin", args: []string{"20", "100"}},
+	{name: "streams"},
+	{name: "user_objects"},
+	{name: "v1"},
+	{name: "vecadd"},
+	{name: "vmm"},
+	{name: "wild"},
+	{name: "numba", env: []string{"NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=0"}, says: "numba ok"},
+	{name: "numba", env: []string{"NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=1"}, says: "numba ok"},
+
+	{name: "devices", notHere: "prints names, which are not the driver's own on purpose; each machine here is asked by it"},
+	{name: "endless", notHere: "never ends"},
+	{name: "faults", notHere: "counts allocations and times, of a machine with injected faults"},
+	{name: "ipc", notHere: "two programs that are led through; what is shared is a case of the ledger's tests"},
+	{name: "lost", notHere: "is led through while its GPU is lost"},
+	{name: "meet", notHere: "a kernel waits for one that the end of the turn may hold back: vgpud's drain limit is for that"},
+	{name: "mode", notHere: "prints compute modes, of a machine that is changed meanwhile"},
+	{name: "pids", notHere: "is about NVML"},
+	{name: "queue", notHere: "expects to fill the driver's own queue without being held"},
+}
+
+// No program is forgotten.
+func TestEachProgramOfTheSimulatedDriverIsListed(t *testing.T) {
+	files, err := filepath.Glob(simulator + "/testdata/*.c")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no programs: %v", err)
+	}
+	for _, f := range files {
+		name := strings.TrimSuffix(filepath.Base(f), ".c")
+		if !slices.ContainsFunc(ownPrograms, func(p ownProgram) bool { return p.name == name }) {
+			t.Errorf("%s is neither run nor said why not", name)
+		}
+	}
+}
+
 // The simulated driver's own tests, and numba, do not notice that the library
-// stands in between and that their turns are as short as can be. (All but "queue",
-// which expects to fill the driver's own queue without being held.)
+// stands in between and that their turns are as short as can be; nor if the
+// driver calls itself by its exported names.
 func TestProgramsOfTheSimulatedDriverDoNotNoticeUs(t *testing.T) {
 	sim, err := simulated()
 	if err != nil {
 		t.Fatal(err)
+	}
+	other, err := notSymbolic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, driver := range []struct{ name, path string }{
+		{"symbolic", filepath.Join(sim, "lib", "libcuda.so.999.10")},
+		{"not symbolic", other},
+	} {
+		for _, test := range ownPrograms {
+			if test.notHere != "" {
+				continue
+			}
+			t.Run(driver.name+"/"+test.name, func(t *testing.T) {
+				t.Parallel()
+				test.run(t, sim, driver.path)
+			})
+		}
+	}
+}
+
+func (test ownProgram) run(t *testing.T, sim, driver string) {
+	if test.name == "numba" && os.Getenv("VGPU_TEST_CFLAGS") != "" {
+		t.Skip("the interpreter is built without the sanitizer")
 	}
 	kernels, err := filepath.Abs("../../../integration/kernels")
 	if err != nil {
@@ -108,49 +217,33 @@ func TestProgramsOfTheSimulatedDriverDoNotNoticeUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, test := range []struct {
-		name string
-		args []string
-		env  []string
-		says string
-	}{
-		{name: "vecadd"},
-		{name: "memory"},
-		{name: "streams"},
-		{name: "capture"},
-		{name: "errors"},
-		{name: "procaddr"},
-		{name: "spin", args: []string{"20", "100"}},
-		{name: "numba", env: []string{"NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=0"}, says: "numba ok"},
-		{name: "numba", env: []string{"NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=1"}, says: "numba ok"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			if test.name == "numba" && os.Getenv("VGPU_TEST_CFLAGS") != "" {
-				t.Skip("the interpreter is built without the sanitizer")
-			}
-			a := newArbiter(t)
-			machine, gpu := newMachine(t, sim)
-			a.gpus = [][16]byte{gpu}
-			install(t, filepath.Join(sim, "lib", "libcuda.so.999.10"), filepath.Join(a.dir, "libcuda.so"))
-			turns := make(chan int, 1)
-			t.Cleanup(func() { t.Logf("%d turns", <-turns) })
-			go shortTurns(a, turns)
-			args := append([]string{filepath.Join(built, "sim-"+test.name), kernels}, test.args...)
-			if test.name == "numba" {
-				args = []string{"/usr/bin/python3", numba, kernels}
-			}
-			p := startIn(t, a, append(test.env, "SIMGPU_MACHINE="+machine, "NUMBA_CUDA_DRIVER=/vgpulib/libcuda.so.1"), args...)
-			said := ""
-			for line := p.line(); line != ""; line = p.line() {
-				said += line + "\n"
-			}
-			if err := p.cmd.Wait(); err != nil {
-				t.Fatalf("%v; stderr:\n%s", err, p.stderr)
-			}
-			if !strings.HasPrefix(said, test.says) {
-				t.Errorf("the program said %q, want %q", said, test.says)
-			}
-		})
+	a := newArbiter(t)
+	machine, _ := newMachine(t, sim, append([]string{"--memory", "256Mi"}, test.machine...)...)
+	a.gpus = gpusOf(t, sim, machine)
+	install(t, driver, filepath.Join(a.dir, "libcuda.so"))
+	n := max(test.processes, 1)
+	turns := make(chan int, n)
+	t.Cleanup(func() {
+		for range n {
+			t.Logf("%d turns", <-turns)
+		}
+	})
+	for range n {
+		go shortTurns(a, turns)
+	}
+	args := append([]string{filepath.Join(built, "sim-"+test.name), kernels}, test.args...)
+	if test.name == "numba" {
+		args = []string{"/usr/bin/python3", numba, kernels}
+	}
+	p := startIn(t, a, append(test.env, "SIMGPU_MACHINE="+machine, "NUMBA_CUDA_DRIVER=/vgpulib/libcuda.so.1"), args...)
+	said := ""
+	for line := p.line(); line != ""; line = p.line() {
+		said += line + "\n"
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Fatalf("%v; stderr:\n%s", err, p.stderr)
+	}
+	if !strings.HasPrefix(said, test.says) {
+		t.Errorf("the program said %q, want %q", said, test.says)
 	}
 }
