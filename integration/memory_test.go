@@ -5,11 +5,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -48,34 +44,22 @@ func (n *node) ledger(id string) (ledgerRow, error) {
 	return ledgerRow{}, fmt.Errorf("vgpu ps shows no memory of container %s", id)
 }
 
-// machine runs the monitor on the simulated GPUs themselves, outside of any
-// container.
-func (n *node) machine() shown {
+// machine asks the simulated GPUs themselves.
+func (n *node) machine() []harness.DeviceMemory {
 	n.t.Helper()
-	cmd := exec.CommandContext(n.ctx, filepath.Join(n.Paths.Workload, "monitor"))
-	cmd.Env = []string{"LD_LIBRARY_PATH=" + filepath.Join(n.Paths.Simulated, "lib"), "SIMGPU_MACHINE=" + n.Daemon.Machine}
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+	all, err := n.Daemon.Memory(n.ctx)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	return read(string(out))
+	return all
 }
 
 // really is how much memory the GPUs themselves say that a container has.
 func (n *node) really(c *harness.Container) (sum uint64) {
 	n.t.Helper()
 	tenant := n.tenant(c)
-	for _, line := range n.machine()["pid"] {
-		var pid int
-		var bytes uint64
-		if _, err := fmt.Sscan(line, &pid, &bytes); err != nil {
-			n.t.Fatalf("%q: %v", line, err)
-		}
-		var s syscall.Stat_t
-		if syscall.Stat(fmt.Sprintf("/proc/%d/ns/mnt", pid), &s) == nil && harness.Tenant(s.Ino) == tenant {
-			sum += bytes
-		}
+	for _, g := range n.machine() {
+		sum += g.Tenants[tenant]
 	}
 	return sum
 }
@@ -164,7 +148,7 @@ func TestMemoryLimitBelowTheContext(t *testing.T) {
 	p.must("ok", "use 0")
 	n.wait(func() error {
 		if row, err := n.ledger("small"); err != nil || row.Used != contextMemory {
-			return fmt.Errorf("the ledger shows %+v, %w", row, err)
+			return fmt.Errorf("the ledger shows %+v, %v", row, err)
 		}
 		return nil
 	})
@@ -226,8 +210,8 @@ func TestMemoryOfTwoProcesses(t *testing.T) {
 	n.gpuHolds(contextMemory, 512*mib)
 	n.kill(own)
 	n.gpuHolds(0, 0)
-	if free := n.machine()["memory"][0]; free != fmt.Sprint(uint64(gpuMemory), " ", 0, " ", uint64(gpuMemory)) {
-		t.Errorf("the GPU itself tells %s", free)
+	if g := n.machine()[0]; g.Used != 0 || g.Free != gpuMemory {
+		t.Errorf("the GPU itself tells %+v", g)
 	}
 }
 

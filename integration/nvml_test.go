@@ -20,12 +20,8 @@ func (n *node) monitor(c *harness.Container) shown {
 	if err != nil {
 		n.t.Fatalf("monitor: %v: %s", err, out)
 	}
-	return read(out)
-}
-
-func read(text string) shown {
 	s := shown{}
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(out) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		s[key] = append(s[key], value)
 	}

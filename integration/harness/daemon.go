@@ -41,6 +41,9 @@ type DaemonOptions struct {
 	Quantum time.Duration // the daemon's default if zero
 	Drain   time.Duration // deadline of a drain; the daemon's default if zero
 	Engine  string        // more lines of the configuration's [engine]
+	// ContextMemory is what a context costs on the simulated GPUs; as much as the
+	// simulator chooses if empty.
+	ContextMemory string
 	// LogLevel is "info" if empty. Turns needs "trace".
 	LogLevel string
 }
@@ -95,6 +98,12 @@ format = "json"
 	config += o.Engine
 	if err := os.WriteFile(d.configPath(), []byte(config), 0o600); err != nil {
 		return nil, err
+	}
+	if o.ContextMemory != "" {
+		n := strings.TrimPrefix(d.GPUs, "sim:")
+		if _, err := d.simgpu(ctx, "create", "--gpus", n, "--context-memory", o.ContextMemory, d.Machine); err != nil {
+			return nil, err
+		}
 	}
 	return d, d.Start(ctx)
 }

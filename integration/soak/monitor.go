@@ -33,6 +33,7 @@ func (s *soak) watch(ctx context.Context) {
 			s.look()
 		case <-ask.C:
 			s.ask(ctx)
+			s.measure(ctx)
 		}
 	}
 }

@@ -45,6 +45,7 @@ func (s *soak) play(containers int, length time.Duration) {
 		return
 	}
 	s.nothingIsLeft()
+	s.nothingIsHeld()
 	s.lastJudgement()
 }
 

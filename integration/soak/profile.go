@@ -26,8 +26,17 @@ var programs = [][]string{
 	{"burst", "--bursts", "5", "--launches", "8", "--gpu-us", "120000", "--sync-every", "2", "--cpu-us", "0", "--rest-us", "100000"},
 	{"hog", "--ms", "4000", "--kernel-us", "6000", "--depth", "4"},
 	{"hog", "--ms", "8000", "--kernel-us", "12000", "--depth", "2"},
+	{"burst", "--bursts", "40", "--launches", "2", "--gpu-us", "12000", "--cpu-us", "0", "--rest-us", "20000", "--memory", "25165824"},
 	{"vecadd", "--n", "200000", "--rounds", "20"},
 }
+
+// What a context costs, and what some containers have for all: enough for all
+// that can run in one, and those that were killed and are not gone yet.
+const (
+	contextMemory = "16Mi"
+	limitText     = "256Mi"
+	limit         = 256 << 20
+)
 
 // newProfile chooses for the container of a slot. Each third wants two GPUs, so
 // that there always is one that does, and one that does not.
@@ -48,7 +57,7 @@ func newProfile(r *rand.Rand, slot int) profile {
 		ask("quantum", one("2ms", "50ms"))
 	}
 	if r.IntN(3) == 0 {
-		ask("memory", "256Mi")
+		ask("memory", limitText)
 	}
 	if slot%3 == 2 {
 		ask("gpus", "2")

@@ -134,7 +134,7 @@ func start(ctx context.Context, paths harness.Paths, version harness.Version, se
 	}
 	s.node, err = harness.Start(ctx, paths, harness.Options{
 		Version: version,
-		Daemon:  harness.DaemonOptions{GPUs: "sim:2", LogLevel: "trace", Drain: drain},
+		Daemon:  harness.DaemonOptions{GPUs: "sim:2", LogLevel: "trace", Drain: drain, ContextMemory: contextMemory},
 	})
 	if err != nil {
 		return nil, err

@@ -4,13 +4,14 @@
  * and notebooks have.
  *
  *   burst [--bursts N] [--launches N] [--gpu-us US] [--sync-every N]
- *         [--cpu-us US] [--rest-us US] [--kernels DIR]
+ *         [--cpu-us US] [--rest-us US] [--memory BYTES] [--kernels DIR]
  *
  * A burst is so many launches that keep the GPU busy for --gpu-us in all; the
  * program waits for them at the end, and with --sync-every after so many launches
  * too, as one that looks at its results does. Between two bursts it computes on
  * the CPU for --cpu-us, and then sleeps for --rest-us, as one that waits for data
- * or for its user does. Prints one line of JSON: times in ns of CLOCK_MONOTONIC,
+ * or for its user does. During a burst it has --memory bytes of the GPU, each time
+ * by another allocator. Prints one line of JSON: times in ns of CLOCK_MONOTONIC,
  * and how long each burst took from its first launch to its completion, in us.
  */
 #include "common.h"
@@ -37,6 +38,25 @@ static void rest(uint64_t us)
 		;
 }
 
+static CUdeviceptr allocate(uint64_t turn, size_t bytes, CUstream stream)
+{
+	CUdeviceptr p = 0;
+
+	if (!bytes)
+		return 0;
+	switch (turn % 3) {
+	case 0:
+		CU(cuMemAlloc(&p, bytes));
+		break;
+	case 1:
+		CU(cuMemAllocAsync(&p, bytes, stream));
+		break;
+	default:
+		CU(cuMemAllocManaged(&p, bytes, CU_MEM_ATTACH_GLOBAL));
+	}
+	return p;
+}
+
 int main(int argc, char **argv)
 {
 	uint64_t bursts = option_u64(argc, argv, "--bursts", 20);
@@ -45,6 +65,7 @@ int main(int argc, char **argv)
 	uint64_t cpu_us = option_u64(argc, argv, "--cpu-us", 20000);
 	uint64_t sync_every = option_u64(argc, argv, "--sync-every", launches);
 	uint64_t rest_us = option_u64(argc, argv, "--rest-us", 0);
+	uint64_t memory = option_u64(argc, argv, "--memory", 0);
 	uint64_t *took_us = calloc(bursts + 1, sizeof(*took_us));
 	uint64_t begin, ready, end;
 	CUfunction spin;
@@ -59,12 +80,15 @@ int main(int argc, char **argv)
 	ready = now_ns();
 	for (uint64_t b = 0; b < bursts; b++) {
 		uint64_t start = now_ns();
+		CUdeviceptr p = allocate(b, memory, stream);
 
 		for (uint64_t l = 1; l <= launches; l++) {
 			launch_spin(spin, (uint32_t)(gpu_us / launches), stream);
 			if (l % sync_every == 0 || l == launches)
 				CU(cuStreamSynchronize(stream));
 		}
+		if (p)
+			CU(cuMemFree(p));
 		took_us[b] = (now_ns() - start) / 1000;
 		compute(cpu_us);
 		rest(rest_us);
