@@ -374,8 +374,19 @@ func TestMemoryOverAbsenceOpen(t *testing.T) {
 	p.must("ok", "use 0")
 	piece := p.alloc("plain", 100*mib)
 	n.tells(c, p, gib, 356*mib, 668*mib)
+	pair, one := n.limited("pair", "1Gi")
+	two := n.beside(pair, "second")
+	one.must("ok", "use 0")
+	two.must("ok", "use 0")
+	two.alloc("plain", 300*mib)
+	n.tells(pair, one, gib, 812*mib, 212*mib)
 	if err := n.Daemon.Process().Kill(); err != nil {
 		t.Fatal(err)
+	}
+	one.alloc("plain", 100*mib) // what the other one has counts
+	one.must(outOfMemory, "alloc plain %d", 200*mib)
+	if got := one.info(); got != (numbers{112 * mib, gib, gib}) {
+		t.Errorf("one of two processes is told %+v", got)
 	}
 	p.alloc("plain", 500*mib)
 	if got := p.info(); got != (numbers{168 * mib, gib, gib}) {
@@ -388,6 +399,7 @@ func TestMemoryOverAbsenceOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.tells(c, p, gib, 956*mib, 68*mib)
+	n.tells(pair, two, gib, 912*mib, 112*mib)
 	if got := p.fill("plain", 4*mib); got != 68*mib {
 		t.Errorf("then it gets %d MiB more, want 68", got/mib)
 	}

@@ -36,9 +36,10 @@ static struct {
 	uint64_t number;           /* of the newest question, from 1; 0 stands for what is only told */
 	struct vgpu_msg question, answer;
 	int driver[VGPU_UUIDS];
-	/* What vgpud said last: for when it is away. */
+	/* What vgpud said last: for when it is away. beside is what the other
+	 * processes of the vGPU use, others what other vGPUs do of the limit. */
 	bool told[VGPU_UUIDS];
-	uint64_t limit[VGPU_UUIDS], used[VGPU_UUIDS], others[VGPU_UUIDS];
+	uint64_t limit[VGPU_UUIDS], beside[VGPU_UUIDS], others[VGPU_UUIDS];
 } ledger = {
 	.turn = PTHREAD_MUTEX_INITIALIZER,
 	.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -186,13 +187,15 @@ static void answer_with(const struct vgpu_msg *msg)
 /* With the lock held. */
 static void note(const struct vgpu_msg *msg)
 {
+	uint64_t own;
 	bool changed;
 
 	if (msg->a[0] >= VGPU_UUIDS)
 		return;
+	own = own_use(&vgpu_gate.page->memory[msg->a[0]]);
 	ledger.told[msg->a[0]] = true;
 	ledger.limit[msg->a[0]] = msg->a[1];
-	ledger.used[msg->a[0]] = msg->a[2];
+	ledger.beside[msg->a[0]] = msg->a[2] > own ? msg->a[2] - own : 0;
 	ledger.others[msg->a[0]] = msg->others;
 	if (msg->a[3] == 0) {
 		changed = ledger.driver[msg->a[0]] == TOLD_AND_CHANGED;
@@ -232,7 +235,7 @@ void vgpu_memory_stand_in(uint64_t away_ns)
 	uint32_t absence_ms = flag_load(&vgpu_gate.page->absence_ms);
 	struct vgpu_page_memory *m;
 	struct vgpu_msg answer;
-	uint64_t gpu, need, own;
+	uint64_t gpu, need, own, used;
 
 	if (absence_ms == 0 || away_ns / 1000000 < absence_ms)
 		return;
@@ -243,8 +246,9 @@ void vgpu_memory_stand_in(uint64_t away_ns)
 		need = answer.a[1];
 		m = &vgpu_gate.page->memory[gpu];
 		own = own_use(m);
+		used = own + ledger.beside[gpu] + ledger.others[gpu];
 		answer.type = ledger.told[gpu] || need > 0 ? VGPU_MEMORY_IS : VGPU_REFUSED;
-		if (need > UINT64_MAX - own || (ledger.told[gpu] && own + need > ledger.limit[gpu])) {
+		if (need > UINT64_MAX - own || (ledger.told[gpu] && (used > ledger.limit[gpu] || need > ledger.limit[gpu] - used))) {
 			answer.code = VGPU_ERR_MEMORY;
 		} else {
 			/* Leased first, as vgpud does: credit never is the larger. */
@@ -252,7 +256,7 @@ void vgpu_memory_stand_in(uint64_t away_ns)
 			give(&m->credit, need);
 		}
 		answer.a[1] = ledger.limit[gpu];
-		answer.a[2] = own > ledger.used[gpu] ? own : ledger.used[gpu];
+		answer.a[2] = own + ledger.beside[gpu];
 		answer.others = ledger.others[gpu];
 		answer_with(&answer);
 	}
