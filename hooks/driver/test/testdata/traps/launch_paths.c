@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch_paths: work by each way there is; one at a time, named when it is over. */
+/* launch_paths WAY: work by one of the ways there are. */
 #include "trap.h"
 
 static CUstream stream;
@@ -98,20 +98,19 @@ static void instantiate(void)
 	OK(cuGraphInstantiateWithFlags(&graph, captured, 0));
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	int r;
+
 	begin();
 	OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	OK(cuMemAlloc(&memory, 4096));
 	instantiate();
-	for (const struct test *p = paths; p->name; p++) {
-		say("next: %s", p->name);
-		await();
-		p->run();
-		OK(cuCtxSynchronize());
-		say("over");
-		await();
-	}
-	say("done");
-	return 0;
+	say("ready");
+	await();
+	r = run_test(paths, argc, argv);
+	OK(cuCtxSynchronize());
+	say("over");
+	await();
+	return r;
 }
