@@ -16,8 +16,8 @@ _Atomic unsigned vgpu_captures;
 
 /* Held while a capture that begins puts probes behind work of other threads: no
  * other one begins until it has, and no context goes. The library's thread never
- * takes it. */
-static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
+ * takes it. Not beside vgpu_captures, which each launch reads. */
+static _Alignas(64) pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
 
 void vgpu_capture_lock(void)
 {

@@ -91,6 +91,20 @@ static bool dead(CUresult r)
 	return r != CUDA_SUCCESS && r != CUDA_ERROR_INVALID_HANDLE && r != CUDA_ERROR_INVALID_VALUE && vgpu_over(r);
 }
 
+/* The same, of a call within a context that could be entered: one that makes or
+ * records an event also fails for reasons that leave all work running (a system
+ * call that failed), so the error is confirmed by a question about a stream of
+ * that context, which this thread may name and which is not captured. */
+static bool died(CUresult r, CUstream handle)
+{
+	CUresult again;
+
+	if (!dead(r))
+		return false;
+	again = VGPU_REAL(cuStreamQuery)(handle);
+	return again != CUDA_SUCCESS && vgpu_over(again);
+}
+
 static CUresult probe_event(struct vgpu_stream *s, CUevent *event)
 {
 	CUevent expected = NULL;
@@ -128,10 +142,12 @@ CUresult vgpu_probe(struct vgpu_stream *s, CUstream handle)
 	CUevent event;
 	struct vgpu_own own;
 	CUresult r;
+	bool entered;
 
 	if (!context)
 		return CUDA_ERROR_NOT_SUPPORTED; /* an event needs one; the stream can still be asked */
 	r = vgpu_own_begin(&own, context);
+	entered = r == CUDA_SUCCESS;
 	/* Beside a capture of its context the legacy stream must be left alone:
 	 * a record would fail, and break the capture. */
 	if (r == CUDA_SUCCESS && handle == CU_STREAM_LEGACY &&
@@ -143,7 +159,7 @@ CUresult vgpu_probe(struct vgpu_stream *s, CUstream handle)
 		r = VGPU_REAL(cuEventRecord)(event, handle);
 	if (r == CUDA_SUCCESS)
 		covered(s, number);
-	else if (dead(r))
+	else if (entered ? died(r, handle) : dead(r))
 		vgpu_stream_done(s, number);
 	else
 		atomic_store_explicit(&s->unprobed, true, memory_order_relaxed);
@@ -204,9 +220,9 @@ static void probe_context(struct vgpu_stream *s, uint64_t number)
 		r = VGPU_REAL(cuCtxRecordEvent)(context, event);
 	if (r == CUDA_SUCCESS)
 		covered(s, number);
-	else if (dead(r))
+	else if (died(r, CU_STREAM_LEGACY)) /* no capture is open that it could disturb */
 		vgpu_stream_done(s, number);
-	else if (r != CUDA_ERROR_OUT_OF_MEMORY)
+	else if (r != CUDA_ERROR_OUT_OF_MEMORY && r != CUDA_ERROR_OPERATING_SYSTEM)
 		atomic_store_explicit(&context_events_refused, true, memory_order_relaxed);
 }
 

@@ -11,14 +11,15 @@
 #define DEVICES  64
 #define ATTACHED 64
 
-/* The primary contexts, and how often the application retained each. The lock is
- * held across the driver's own call, so that the count says which release is the
- * last one; no thread waits at the gate with it. */
+/* The primary contexts, and how often the application retained each. A device's
+ * lock is held across the driver's own call, so that the count says which release
+ * is the last one; no thread waits at the gate with it. The driver takes long to
+ * make a context, and threads make those of several devices at once. */
 static struct {
-	pthread_mutex_t lock;
+	pthread_mutex_t lock[DEVICES];
 	CUcontext context[DEVICES];
 	unsigned retained[DEVICES];
-} primary = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} primary = { .lock = { [0 ... DEVICES - 1] = PTHREAD_MUTEX_INITIALIZER } };
 
 /* The same for contexts that cuCtxAttach holds beyond their creation. */
 static struct {
@@ -176,6 +177,28 @@ void vgpu_context_detach_end(struct vgpu_call *call, CUresult r, CUcontext conte
 	end_context(call, r == CUDA_SUCCESS && call->last);
 }
 
+/* Its end neither waits for work nor destroys streams, but afterwards nobody can
+ * ask about them. Not within the fence, as it may be long; not beside a capture,
+ * which a wait for a whole context may break. */
+static void wait_for_green(CUcontext context)
+{
+	struct vgpu_call wait = { 0 };
+	struct vgpu_own own;
+	CUresult r;
+
+	if (atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0)
+		return;
+	vgpu_sync_context_begin(&wait, context);
+	r = CUDA_ERROR_NOT_READY;
+	if (wait.n > 0) {
+		r = vgpu_own_begin(&own, context);
+		if (r == CUDA_SUCCESS)
+			r = VGPU_REAL(cuCtxSynchronize)();
+		vgpu_own_end(&own);
+	}
+	vgpu_sync_context_end(&wait, r);
+}
+
 void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green)
 {
 	CUcontext context = NULL;
@@ -184,6 +207,8 @@ void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green)
 	if (!green || VGPU_REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS)
 		context = NULL;
 	vgpu_thread.nested--;
+	if (context)
+		wait_for_green(context);
 	vgpu_context_destroy_begin(call, context);
 	/* Its memory is the primary context's. */
 	vgpu_charge_taken(call->charges, false);
@@ -195,40 +220,52 @@ static bool known(CUdevice device)
 	return device >= 0 && device < DEVICES;
 }
 
-void vgpu_primary_retain_begin(struct vgpu_call *call)
+/* The driver refuses a device that is not known here. */
+static void lock_primary(struct vgpu_call *call, CUdevice device)
 {
-	(void)call;
-	pthread_mutex_lock(&primary.lock);
+	call->device = device;
+	if (known(device))
+		pthread_mutex_lock(&primary.lock[device]);
+}
+
+static void unlock_primary(struct vgpu_call *call)
+{
+	if (known(call->device))
+		pthread_mutex_unlock(&primary.lock[call->device]);
+}
+
+void vgpu_primary_retain_begin(struct vgpu_call *call, CUdevice device)
+{
+	lock_primary(call, device);
 	vgpu_thread.nested++;
 }
 
 void vgpu_primary_retain_end(struct vgpu_call *call, CUresult r, CUcontext *context, CUdevice device)
 {
-	(void)call;
 	if (r == CUDA_SUCCESS && context && known(device)) {
 		primary.context[device] = *context;
 		if (primary.retained[device]++ == 0)
 			vgpu_driver_changed(device);
 	}
-	pthread_mutex_unlock(&primary.lock);
+	unlock_primary(call);
 	vgpu_thread.nested--;
 }
 
 void vgpu_primary_reset_begin(struct vgpu_call *call, CUdevice device)
 {
-	pthread_mutex_lock(&primary.lock);
+	lock_primary(call, device);
 	take_context(call, known(device) ? primary.context[device] : NULL);
 }
 
 void vgpu_primary_reset_end(struct vgpu_call *call, CUresult r)
 {
-	pthread_mutex_unlock(&primary.lock);
+	unlock_primary(call);
 	end_context(call, r == CUDA_SUCCESS);
 }
 
 void vgpu_primary_release_begin(struct vgpu_call *call, CUdevice device)
 {
-	pthread_mutex_lock(&primary.lock);
+	lock_primary(call, device);
 	/* Other threads may well use it until the last release. */
 	call->last = known(device) && primary.retained[device] <= 1;
 	call->context = known(device) ? primary.context[device] : NULL;
@@ -249,6 +286,6 @@ void vgpu_primary_release_end(struct vgpu_call *call, CUresult r, CUdevice devic
 		call->taken = vgpu_streams_take_context(call->context);
 		call->charges = vgpu_charges_take_context(call->context);
 	}
-	pthread_mutex_unlock(&primary.lock);
+	unlock_primary(call);
 	end_context(call, gone);
 }

@@ -384,6 +384,7 @@ struct vgpu_call {
 	uint64_t number;           /* submitted, before the call */
 	uint64_t version;          /* of an event's entry */
 	CUcontext context;
+	CUdevice device;           /* of a primary context */
 	bool gated;
 	bool waits;                /* the call returns after its work */
 	bool fenced;
@@ -494,7 +495,7 @@ void vgpu_context_detach_begin(struct vgpu_call *call, CUcontext context);
 void vgpu_context_detach_end(struct vgpu_call *call, CUresult r, CUcontext context);
 void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green);
 void vgpu_primary_retain_end(struct vgpu_call *call, CUresult r, CUcontext *context, CUdevice device);
-void vgpu_primary_retain_begin(struct vgpu_call *call);
+void vgpu_primary_retain_begin(struct vgpu_call *call, CUdevice device);
 void vgpu_primary_reset_begin(struct vgpu_call *call, CUdevice device);
 void vgpu_primary_reset_end(struct vgpu_call *call, CUresult r);
 void vgpu_primary_release_begin(struct vgpu_call *call, CUdevice device);

@@ -23,8 +23,10 @@ struct entry {
 	struct entry *next;
 };
 
+/* On lines of its own: what is written at each record must not lie beside what
+ * each launch reads. */
 static struct {
-	pthread_mutex_t lock;      /* guards everything; no driver call under it */
+	_Alignas(64) pthread_mutex_t lock; /* guards everything; no driver call under it */
 	struct entry *bucket[BUCKETS];
 	uint64_t versions;
 } events = { .lock = PTHREAD_MUTEX_INITIALIZER };

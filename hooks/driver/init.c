@@ -129,6 +129,7 @@ static CUresult first_init(__typeof__(&cuInit) real, unsigned int flags)
 CUresult vgpu_init(__typeof__(&cuInit) real, const void *caller, unsigned int flags)
 {
 	CUresult r;
+	int cancel;
 
 	if (vgpu_thread.nested > 0 || vgpu_in_real(caller))
 		return real(flags);
@@ -141,8 +142,12 @@ CUresult vgpu_init(__typeof__(&cuInit) real, const void *caller, unsigned int fl
 	 * for the loader's lock, which a constructor that waits at the gate holds.
 	 * Before our lock: a constructor may be waiting for that. */
 	vgpu_resolve_all();
+	/* It may wait for long, with locks held that a thread which is cancelled
+	 * there would keep. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	pthread_mutex_lock(&init.lock);
 	r = init.initialised ? real(flags) : first_init(real, flags);
 	pthread_mutex_unlock(&init.lock);
+	pthread_setcancelstate(cancel, &cancel);
 	return r;
 }

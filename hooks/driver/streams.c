@@ -407,6 +407,10 @@ void vgpu_stream_done(struct vgpu_stream *s, uint64_t number)
 /* A thread that had per-thread streams ends: nobody can name them any more. */
 static void thread_ended(void *number)
 {
+	/* In a forked child another thread of the parent may have the lock for ever;
+	 * at exit nobody asks any more. */
+	if (!atomic_load_explicit(&vgpu_active, memory_order_relaxed))
+		return;
 	pthread_mutex_lock(&table.lock);
 	for (struct chunk *c = atomic_load_explicit(&table.chunks, memory_order_acquire); c;
 	     c = atomic_load_explicit(&c->next, memory_order_relaxed)) {

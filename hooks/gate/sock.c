@@ -94,12 +94,17 @@ int vgpu_sock_try_send(int sock, struct vgpu_msg *msg)
 
 /* Rings a doorbell. If the connection is gone the bell is lost, and nothing
  * with it: the library's thread says HELLO again and vgpud reads the page. If
- * the socket is full there are bells enough in it to make vgpud look. */
+ * the socket is full there are bells enough in it to make vgpud look. A
+ * cancellation of the thread, which sendmsg would act on, must not take it away:
+ * the word was changed already. */
 void vgpu_sock_ring(enum vgpu_msg_type type)
 {
 	struct vgpu_msg msg = { .type = (uint16_t)type };
+	int cancel;
 
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	send_flags(vgpu_gate.sock, &msg, -1, type == VGPU_BIND ? 0 : MSG_DONTWAIT);
+	pthread_setcancelstate(cancel, &cancel);
 }
 
 void vgpu_sock_stats(void)

@@ -120,7 +120,7 @@ var special = []hook{
 	around("cuGreenCtxDestroy", "vgpu_green_destroy_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
 	around("cuCtxAttach", "vgpu_context_attach_begin(&call);", "vgpu_context_attach_end(&call, r, $0);"),
 	around("cuCtxDetach", "vgpu_context_detach_begin(&call, $0);", "vgpu_context_detach_end(&call, r, $0);"),
-	around("cuDevicePrimaryCtxRetain", "vgpu_primary_retain_begin(&call);", "vgpu_primary_retain_end(&call, r, $0, $1);"),
+	around("cuDevicePrimaryCtxRetain", "vgpu_primary_retain_begin(&call, $1);", "vgpu_primary_retain_end(&call, r, $0, $1);"),
 	around("cuDevicePrimaryCtxRelease", "vgpu_primary_release_begin(&call, $0);", "vgpu_primary_release_end(&call, r, $0);"),
 	around("cuDevicePrimaryCtxReset", "vgpu_primary_reset_begin(&call, $0);", "vgpu_primary_reset_end(&call, r);"),
 }

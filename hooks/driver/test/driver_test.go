@@ -428,6 +428,19 @@ func TestInitTwiceIsOneClient(t *testing.T) {
 	}
 }
 
+func TestThreadCancelledInInitLeavesNoLock(t *testing.T) {
+	a := newArbiter(t)
+	a.slow.Store(true)
+	p := start(t, a, "fake.so", nil, "process", "init-cancelled")
+	c := a.client()
+	c.expect(wire.Bind)
+	p.goOn()
+	p.expect("cancelled")
+	c.send(bound(a))
+	p.expect("works")
+	p.done()
+}
+
 func TestFork(t *testing.T) {
 	t.Run("before any call each is a client", func(t *testing.T) {
 		a := newArbiter(t)
@@ -450,6 +463,13 @@ func TestFork(t *testing.T) {
 			t.Errorf("%d processes said HELLO, want 1", n)
 		}
 		p.goOn()
+		p.done()
+	})
+	t.Run("the thread that forked ends in the child", func(t *testing.T) {
+		a := newArbiter(t)
+		a.auto.Store(true)
+		p := start(t, a, "fake.so", nil, "process", "fork-ends")
+		p.expect("ended")
 		p.done()
 	})
 	t.Run("a refused process gains nothing", func(t *testing.T) {

@@ -45,6 +45,18 @@ func TestNothingComesBetweenTheCountAndTheBell(t *testing.T) {
 	}
 }
 
+func TestCancelledThreadStillRingsIdle(t *testing.T) {
+	a := newArbiter(t)
+	a.auto.Store(true)
+	p, c := gate(t, a, "bell-idle")
+	p.expect("passed")
+	c.page.Wanted().Store(1) // no nudge: the thread alone tells
+	p.goOn()
+	p.expect("cancelled")
+	c.expect(wire.IdleMsg)
+	p.end()
+}
+
 func TestSignalHandlerUndoesOnlyItsOwnThreadsClosing(t *testing.T) {
 	for _, name := range []string{"closing-other", "closing-own"} {
 		t.Run(name, func(t *testing.T) {

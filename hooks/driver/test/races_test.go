@@ -81,6 +81,11 @@ func TestFailedDestroyKeepsTheStream(t *testing.T) {
 	p.done()
 }
 
+func TestPrimaryContextsOfTwoGPUsAreMadeAtOnce(t *testing.T) {
+	p, _ := begin(t, nil, "overlap", "primaries")
+	p.done()
+}
+
 func TestReleaseThatWasNotTheLastKeepsTheWork(t *testing.T) {
 	p, c := begin(t, nil, "overlap", "primary-kept")
 	p.expect("launched")
@@ -118,12 +123,16 @@ func TestStreamBehindManyOthersIsStillFound(t *testing.T) {
 }
 
 func TestRefusedProbeIsNotTakenForDeath(t *testing.T) {
-	for _, name := range []string{"unprobed-thread", "unprobed-stream"} {
+	for _, name := range []string{"unprobed-thread", "unprobed-stream", "unprobed-thread-system", "unprobed-stream-system"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			watched(t, "submit", name)
 		})
 	}
+}
+
+func TestGreenContextThatEndsIsNotComplete(t *testing.T) {
+	watched(t, "submit", "green")
 }
 
 func TestStickyErrorOnAPerThreadStreamDrains(t *testing.T) {

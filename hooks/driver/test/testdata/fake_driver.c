@@ -95,7 +95,7 @@ static __thread int in_callback;
 
 /* Points at which the test can stop a thread: most are just before it returns. */
 enum { NOWHERE, IN_STREAM_DESTROY, IN_CONTEXT_DESTROY, IN_EVENT_RECORD, IN_PRIMARY_RELEASE, BEFORE_EVENT_RECORD,
-       BEFORE_CONTEXT_RECORD };
+       BEFORE_CONTEXT_RECORD, IN_PRIMARY_RETAIN };
 static int stop_at, stopped;
 static int reuse;                  /* a handle that was freed is given out again */
 static CUstream freed_stream;
@@ -498,6 +498,23 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
 	return CUDA_SUCCESS;
 }
 
+/* Any context is a green one. What runs there goes on when it ends. */
+CUresult cuCtxFromGreenCtx(CUcontext *ctx, CUgreenCtx green)
+{
+	READY;
+	*ctx = (CUcontext)green;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuGreenCtxDestroy(CUgreenCtx green)
+{
+	READY;
+	pthread_mutex_lock(&lock);
+	((CUcontext)green)->alive = 0;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
 CUresult cuCtxAttach(CUcontext *ctx, unsigned int flags)
 {
 	READY;
@@ -520,6 +537,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *ctx, CUdevice dev)
 		begin_context(&primary);
 	primary.device = dev;
 	*ctx = &primary;
+	point(IN_PRIMARY_RETAIN);
 	return CUDA_SUCCESS;
 }
 

@@ -217,6 +217,26 @@ static void *cancelled(void *arg)
 	return arg;
 }
 
+static void *complete_cancelled(void *arg)
+{
+	cancel_here();
+	vgpu_gate_complete();
+	pthread_testcancel();
+	return arg;
+}
+
+/* A thread is cancelled when it has made the word IDLE, under wanted. */
+static void bell_idle(void)
+{
+	start();
+	submit();
+	say("passed");
+	await();
+	join(start_thread(complete_cancelled, NULL));
+	say("cancelled");
+	await();
+}
+
 /* A thread that ends there leaves the count raised: nobody would ring again. */
 static void bell_cancel(void)
 {
@@ -695,6 +715,7 @@ int main(int argc, char **argv)
 	static const struct test tests[] = {
 		{ "bell-signal", bell_signal },
 		{ "bell-cancel", bell_cancel },
+		{ "bell-idle", bell_idle },
 		{ "closing-other", closing_other },
 		{ "closing-own", closing_own },
 		{ "stale-closer", stale_closer },

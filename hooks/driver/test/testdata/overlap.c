@@ -92,6 +92,29 @@ static void *release_primary(void *unused)
 	return unused;
 }
 
+static void *retain_first(void *unused)
+{
+	CUcontext primary;
+
+	OK(cuDevicePrimaryCtxRetain(&primary, 0));
+	return unused;
+}
+
+/* It takes long to make a context: threads make those of several GPUs at once. */
+static void primaries(void)
+{
+	CUcontext primary;
+	pthread_t t;
+
+	start();
+	FAKE_STOP(IN_PRIMARY_RETAIN);
+	CHECK(pthread_create(&t, NULL, retain_first, NULL) == 0);
+	wait_stopped();
+	OK(cuDevicePrimaryCtxRetain(&primary, 1));
+	FAKE_GO();
+	CHECK(pthread_join(t, NULL) == 0);
+}
+
 /* It looks like the last release, and is not; meanwhile the other thread goes on. */
 static void primary_kept(void)
 {
@@ -234,6 +257,7 @@ static const struct test tests[] = {
 	{ "stream-reused", stream_reused },
 	{ "context-reused", context_reused },
 	{ "primary-kept", primary_kept },
+	{ "primaries", primaries },
 	{ "destroy-fails", destroy_fails },
 	{ "event-recorded-twice", event_recorded_twice },
 	{ "event-recorded-late", event_recorded_late },

@@ -96,6 +96,69 @@ static void fork_after(void)
 	await();
 }
 
+static int churning = 1;
+
+/* Streams come and go: the library's table of them is locked often. */
+static void *churn(void *context)
+{
+	CUstream s;
+
+	OK(cuCtxSetCurrent(context));
+	while (__atomic_load_n(&churning, __ATOMIC_RELAXED)) {
+		OK(cuStreamCreate(&s, 0));
+		OK(launch(s));
+		OK(cuStreamDestroy(s));
+	}
+	return NULL;
+}
+
+/* The thread that forks has used its own default stream, and ends in the child,
+ * where nobody gives back what other threads of the parent had locked. */
+static void fork_ends(void)
+{
+	CUcontext context;
+	pthread_t t[2];
+	int status;
+	pid_t pid;
+
+	OK(cuInit(0));
+	OK(cuCtxCreate_v2(&context, 0, 0));
+	OK(launch(CU_STREAM_PER_THREAD));
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_create(&t[i], NULL, churn, context) == 0);
+	for (int i = 0; i < 100; i++) {
+		pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0)
+			pthread_exit(NULL);
+		CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	}
+	__atomic_store_n(&churning, 0, __ATOMIC_RELAXED);
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_join(t[i], NULL) == 0);
+	say("ended");
+}
+
+static void *init(void *unused)
+{
+	cuInit(0);
+	return unused;
+}
+
+/* A thread is cancelled in cuInit, while the vGPU waits for a GPU. */
+static void init_cancelled(void)
+{
+	pthread_t t;
+
+	CHECK(pthread_create(&t, NULL, init, NULL) == 0);
+	await(); /* it waits */
+	CHECK(pthread_cancel(t) == 0);
+	say("cancelled");
+	CHECK(pthread_join(t, NULL) == 0);
+	OK(cuInit(0));
+	say("works");
+}
+
 /* A refused process can not get the GPU by forking. */
 static void fork_refused(void)
 {
@@ -146,6 +209,8 @@ static const struct test tests[] = {
 	{ "fork-first", fork_first },
 	{ "fork-after", fork_after },
 	{ "fork-refused", fork_refused },
+	{ "fork-ends", fork_ends },
+	{ "init-cancelled", init_cancelled },
 	{ "exit-handler", exit_handler },
 	{ 0 },
 };

@@ -170,17 +170,19 @@ static void sticky_per_thread(void)
 
 /* The driver has no memory for the probe; the thread that could name the stream
  * ends. */
-static void unprobed_thread(void)
+static void unprobed_thread_by(CUresult error)
 {
 	pthread_t t;
 
 	start();
 	FAKE_HOLD(1);
-	FAKE_EVENT_ERROR(CUDA_ERROR_OUT_OF_MEMORY);
+	FAKE_EVENT_ERROR(error);
 	CHECK(pthread_create(&t, NULL, submit_per_thread, NULL) == 0);
 	CHECK(pthread_join(t, NULL) == 0);
 	say("launched");
 	await();
+	if (error != CUDA_ERROR_OUT_OF_MEMORY)
+		wait_polled(1); /* whether the context is dead */
 	FAKE_EVENT_ERROR(0);
 	wait_polled(3);
 	say("looked");
@@ -192,6 +194,17 @@ static void unprobed_thread(void)
 	CHECK_NO_VIOLATION();
 }
 
+static void unprobed_thread(void)
+{
+	unprobed_thread_by(CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+/* It has no file descriptor, or so: an error that also a dead context may give. */
+static void unprobed_thread_system(void)
+{
+	unprobed_thread_by(CUDA_ERROR_OPERATING_SYSTEM);
+}
+
 /* The same when a stream is destroyed: there the call waits for it. */
 static void *destroy_unprobed(void *s)
 {
@@ -200,17 +213,12 @@ static void *destroy_unprobed(void *s)
 	return NULL;
 }
 
-static void unprobed_stream(void)
+/* While another thread ends what the work is on. */
+static void looked_while(void *(*end)(void *), void *arg)
 {
-	CUstream s;
 	pthread_t t;
 
-	start();
-	OK(cuStreamCreate(&s, 0));
-	FAKE_HOLD(1);
-	OK(launch(s));
-	FAKE_EVENT_ERROR(CUDA_ERROR_OUT_OF_MEMORY);
-	CHECK(pthread_create(&t, NULL, destroy_unprobed, s) == 0);
+	CHECK(pthread_create(&t, NULL, end, arg) == 0);
 	say("launched");
 	await();
 	wait_polled(3);
@@ -221,6 +229,47 @@ static void unprobed_stream(void)
 	say("released");
 	await();
 	CHECK_NO_VIOLATION();
+}
+
+static void unprobed_stream_by(CUresult error)
+{
+	CUstream s;
+
+	start();
+	OK(cuStreamCreate(&s, 0));
+	FAKE_HOLD(1);
+	OK(launch(s));
+	FAKE_EVENT_ERROR(error);
+	looked_while(destroy_unprobed, s);
+}
+
+static void unprobed_stream(void)
+{
+	unprobed_stream_by(CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void unprobed_stream_system(void)
+{
+	unprobed_stream_by(CUDA_ERROR_OPERATING_SYSTEM);
+}
+
+static void *destroy_green(void *green)
+{
+	OK(cuGreenCtxDestroy(green));
+	return NULL;
+}
+
+/* A green context ends, and its streams do not: nor does what is in flight. */
+static void green(void)
+{
+	CUstream s;
+
+	start();
+	OK(cuStreamCreate(&s, 0));
+	FAKE_HOLD(1);
+	OK(launch(s));
+	OK(launch(CU_STREAM_PER_THREAD));
+	looked_while(destroy_green, context); /* to the fake driver they are the same */
 }
 
 /* A context is attached once more: the first detach destroys nothing. */
@@ -532,6 +581,9 @@ static const struct test tests[] = {
 	{ "sticky-per-thread", sticky_per_thread },
 	{ "unprobed-thread", unprobed_thread },
 	{ "unprobed-stream", unprobed_stream },
+	{ "unprobed-thread-system", unprobed_thread_system },
+	{ "unprobed-stream-system", unprobed_stream_system },
+	{ "green", green },
 	{ "detach", detach },
 	{ "no-bytes", no_bytes },
 	{ "proofs", proofs },

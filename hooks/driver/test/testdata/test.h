@@ -77,7 +77,7 @@ static inline void *fake(const char *name)
 #define FAKE_VISIBLE()   ((const char *(*)(void))fake("fake_visible"))()
 /* The points of fake_driver.c at which a thread can be stopped. */
 enum { IN_STREAM_DESTROY = 1, IN_CONTEXT_DESTROY, IN_EVENT_RECORD, IN_PRIMARY_RELEASE, BEFORE_EVENT_RECORD,
-       BEFORE_CONTEXT_RECORD };
+       BEFORE_CONTEXT_RECORD, IN_PRIMARY_RETAIN };
 #define FAKE_STOP(at)    ((void (*)(int))fake("fake_stop"))(at)
 #define FAKE_STOPPED()   ((int (*)(void))fake("fake_stopped"))()
 #define FAKE_GO()        ((void (*)(void))fake("fake_go"))()
