@@ -113,6 +113,21 @@ CUresult vgpu_init(__typeof__(&cuInit) real, const void *caller, unsigned int fl
  * those that own (the container's value, or NULL) selects. */
 void vgpu_visible(const char *own, const uint8_t (*uuid)[16], int n, char *out, size_t size);
 
+/* ---- the environment while the real cuInit runs (environment.c) ----------- */
+
+struct vgpu_environment {
+	char **before;
+	struct vgpu_environment *next;
+	char *array[];             /* and what it adds behind it */
+};
+/* The container's own CUDA_VISIBLE_DEVICES, or NULL. */
+const char *vgpu_environment_own(void);
+/* Shows another value to all threads; NULL without memory. Under a lock of the
+ * caller: one at a time. */
+struct vgpu_environment *vgpu_environment_show(const char *value);
+/* Shows own again, which stands in the environment of before. */
+void vgpu_environment_restore(struct vgpu_environment *e, const char *own);
+
 /* ---- streams and what is in flight on them (streams.c) ------------------ */
 
 /* What a NULL stream handle means for a name. */

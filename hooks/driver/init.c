@@ -56,27 +56,19 @@ static CUresult refuse(const struct vgpu_gate_error *err)
  * then the driver's own, and nothing needs to be translated. */
 static CUresult init_with(__typeof__(&cuInit) real, unsigned int flags, const uint8_t (*uuid)[16], int n)
 {
-	static const char variable[] = "CUDA_VISIBLE_DEVICES";
-	const char *own = getenv(variable);
-	char *saved = own ? strdup(own) : NULL;
+	const char *own = vgpu_environment_own();
 	char value[VGPU_UUIDS * 42 + 1];
+	struct vgpu_environment *e;
 	CUresult r;
 
-	if (own && !saved)
+	vgpu_visible(own, uuid, n, value, sizeof(value));
+	e = vgpu_environment_show(value);
+	if (!e)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	vgpu_visible(saved, uuid, n, value, sizeof(value));
-	if (setenv(variable, value, 1) != 0) {
-		free(saved);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
 	vgpu_thread.nested++;
 	r = real(flags);
 	vgpu_thread.nested--;
-	if (saved)
-		setenv(variable, saved, 1);
-	else
-		unsetenv(variable);
-	free(saved);
+	vgpu_environment_restore(e, own);
 	return r;
 }
 

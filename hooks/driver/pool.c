@@ -8,16 +8,23 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "memory.h"
+
+/* How often an allocation that finds no room waits for one of another thread,
+ * and for how long. */
+#define TRIES       16
+#define PATIENCE_NS 1000000000
 
 struct pool {
 	CUmemoryPool handle;       /* NULL: the memory of the device's graphs */
 	CUdevice device;
 	int gpu;
 	uint64_t charged;
-	uint64_t charging;         /* being asked for, by threads that do not hold the lock */
+	bool charging;             /* a thread asks for more, without the lock */
 	uint64_t pending;          /* bytes of allocations that are on their way to the driver */
+	uint64_t ended;            /* allocations that are not on their way any more */
 	unsigned users;
 	bool gone;
 	struct pool *next;
@@ -28,9 +35,10 @@ struct pool {
  * never in an allocation and never while vgpud is asked. */
 static struct {
 	pthread_mutex_t lock;
+	pthread_cond_t changed;    /* charging or ended, of any pool */
 	struct pool *list;
 	bool defaults;             /* those that are there without having been made */
-} pools = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} pools = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 /* Bits of GPUs: with graphs that allocate, and where such a graph took more than
  * there is. Relaxed: whoever launches a graph learned in some way that it has
@@ -55,8 +63,11 @@ static bool numbers(const struct pool *p, uint64_t *reserved, uint64_t *used)
 	return ok;
 }
 
+/* What a charge is for: an allocation that is yet to be made, or what was done. */
+enum cause { BEFORE, AFTER };
+
 /* Gives back what is charged too much. What is missing is returned. */
-static uint64_t settle(struct pool *p)
+static uint64_t settle(struct pool *p, enum cause cause)
 {
 	uint64_t reserved, used, most;
 
@@ -68,8 +79,9 @@ static uint64_t settle(struct pool *p)
 		vgpu_gate_refund((unsigned)p->gpu, p->charged - most);
 		p->charged = most;
 	}
-	most -= p->charged;
-	return most > p->charging ? most - p->charging : 0;
+	if (cause == AFTER)
+		most = reserved;
+	return most > p->charged ? most - p->charged : 0;
 }
 
 static struct pool *find(CUmemoryPool handle)
@@ -147,31 +159,48 @@ static void unuse(struct pool *p)
 		free(p);
 }
 
-/* Makes the charge of a pool what it must be. False: there is not so much. */
-static bool cover(struct pool *p)
+/* Charges what is missing. One thread at a time: what another one asks for it may
+ * not get. False: there is not so much. */
+static bool charge_missing(struct pool *p, enum cause cause)
 {
 	uint64_t missing;
 	bool ok;
 
-	for (int again = 0; again < 2; again++) {
-		if (again)
-			vgpu_pools_reclaim(p->gpu);
-		pthread_mutex_lock(&pools.lock);
-		missing = p->gone ? 0 : settle(p);
-		p->charging += missing;
-		pthread_mutex_unlock(&pools.lock);
-		if (!missing)
-			return true;
-		ok = vgpu_gate_charge((unsigned)p->gpu, missing) == 0;
-		pthread_mutex_lock(&pools.lock);
-		p->charging -= missing;
-		if (ok)
-			p->charged += missing;
-		pthread_mutex_unlock(&pools.lock);
-		if (ok)
-			return true;
+	pthread_mutex_lock(&pools.lock);
+	while (p->charging)
+		pthread_cond_wait(&pools.changed, &pools.lock);
+	missing = p->gone ? 0 : settle(p, cause);
+	p->charging = missing > 0;
+	pthread_mutex_unlock(&pools.lock);
+	if (!missing)
+		return true;
+	ok = vgpu_gate_charge((unsigned)p->gpu, missing) == 0;
+	pthread_mutex_lock(&pools.lock);
+	p->charging = false;
+	pthread_cond_broadcast(&pools.changed);
+	if (ok && p->gone) /* destroyed meanwhile: nobody else gives it back */
+		vgpu_gate_refund((unsigned)p->gpu, missing);
+	else if (ok)
+		p->charged += missing;
+	pthread_mutex_unlock(&pools.lock);
+	return ok;
+}
+
+/* Makes the charge of a pool what it must be. False: there is not so much. */
+static bool cover(struct pool *p, enum cause cause)
+{
+	int cancel;
+	bool ok;
+
+	/* The wait for another thread is a point of cancellation. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	ok = charge_missing(p, cause);
+	if (!ok) {
+		vgpu_pools_reclaim(p->gpu);
+		ok = charge_missing(p, cause);
 	}
-	return false;
+	pthread_setcancelstate(cancel, &cancel);
+	return ok;
 }
 
 static void each(int gpu, bool trimmed)
@@ -186,7 +215,12 @@ static void each(int gpu, bool trimmed)
 			continue;
 		if (trimmed)
 			trim(p);
-		settle(p);
+		/* What it got beyond the limit, and could not let go of before the
+		 * free in its stream, must not stay. */
+		if (settle(p, AFTER) > 0 && !trimmed) {
+			trim(p);
+			settle(p, AFTER);
+		}
 	}
 	pthread_mutex_unlock(&pools.lock);
 	vgpu_own_end(&own);
@@ -231,12 +265,46 @@ static CUdevice device_of(CUstream stream)
 	return device;
 }
 
-static void set_pending(struct pool *p, size_t more, size_t less)
+/* Returns what p->ended is then. */
+static uint64_t set_pending(struct pool *p, size_t more, size_t less)
 {
+	uint64_t ended;
+
 	pthread_mutex_lock(&pools.lock);
 	p->pending += more;
 	p->pending -= less;
+	if (less) {
+		p->ended++;
+		pthread_cond_broadcast(&pools.changed);
+	}
+	ended = p->ended;
 	pthread_mutex_unlock(&pools.lock);
+	return ended;
+}
+
+/* An allocation that another thread has on its way may be counted twice, as
+ * pending and as used. Waits for the end of one after so many, but no longer than
+ * a driver takes: it may wait for something itself. False: there is none. */
+static bool another_ended(struct pool *p, uint64_t ended)
+{
+	struct timespec until;
+	bool another;
+	int cancel;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += PATIENCE_NS;
+	until.tv_sec += until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	/* The wait is a point of cancellation, and the lock is held there. */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	pthread_mutex_lock(&pools.lock);
+	while (p->pending > 0 && p->ended == ended)
+		if (pthread_cond_timedwait(&pools.changed, &pools.lock, &until) != 0)
+			break;
+	another = p->ended != ended;
+	pthread_mutex_unlock(&pools.lock);
+	pthread_setcancelstate(cancel, &cancel);
+	return another;
 }
 
 /* What is used may count memory whose free is on its way: the driver uses it
@@ -248,13 +316,15 @@ static bool may_reuse(struct pool *p)
 	bool may;
 
 	pthread_mutex_lock(&pools.lock);
-	may = numbers(p, &reserved, &used) && reserved >= p->pending && reserved <= p->charged;
+	may = !p->gone && numbers(p, &reserved, &used) && reserved >= p->pending && reserved <= p->charged;
 	pthread_mutex_unlock(&pools.lock);
 	return may;
 }
 
 static CUresult begin(struct allocation *a, CUmemoryPool handle)
 {
+	uint64_t ended;
+
 	a->old = a->dptr ? *a->dptr : 0;
 	a->pool = !a->captured && a->bytes > 0 ? use(handle) : NULL;
 	if (!a->pool)
@@ -263,10 +333,14 @@ static CUresult begin(struct allocation *a, CUmemoryPool handle)
 		unuse(a->pool);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
-	set_pending(a->pool, a->bytes, 0);
-	if (cover(a->pool) || may_reuse(a->pool))
-		return CUDA_SUCCESS;
-	set_pending(a->pool, 0, a->bytes);
+	for (int i = 0; i < TRIES; i++) {
+		ended = set_pending(a->pool, a->bytes, 0);
+		if (cover(a->pool, BEFORE) || may_reuse(a->pool))
+			return CUDA_SUCCESS;
+		set_pending(a->pool, 0, a->bytes);
+		if (!another_ended(a->pool, ended + 1)) /* one is its own */
+			break;
+	}
 	unuse(a->pool);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -278,12 +352,14 @@ static CUresult end(struct allocation *a, CUresult r)
 	if (!a->pool)
 		return r;
 	set_pending(a->pool, 0, a->bytes);
-	if (!cover(a->pool) && r == CUDA_SUCCESS) {
+	if (!cover(a->pool, AFTER) && r == CUDA_SUCCESS) {
 		VGPU_REAL(cuMemFreeAsync)(*a->dptr, a->stream);
 		*a->dptr = a->old;
 		pthread_mutex_lock(&pools.lock);
-		trim(a->pool);
-		settle(a->pool);
+		if (!a->pool->gone) {
+			trim(a->pool);
+			settle(a->pool, AFTER);
+		}
 		pthread_mutex_unlock(&pools.lock);
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -481,14 +557,13 @@ void vgpu_pool_trimmed(struct vgpu_call *call)
 
 /* ---- graphs ----------------------------------------------------------------- */
 
+/* With the lock held. One that was added is never taken away. */
 static struct pool *graph_pool(int gpu)
 {
-	struct pool *p;
+	struct pool *p = pools.list;
 
-	pthread_mutex_lock(&pools.lock);
-	for (p = pools.list; p && (p->handle || p->gpu != gpu); p = p->next)
-		;
-	pthread_mutex_unlock(&pools.lock);
+	while (p && (p->handle || p->gpu != gpu))
+		p = p->next;
 	return p;
 }
 
@@ -499,10 +574,8 @@ void vgpu_graph_memory_used(CUdevice device)
 
 	if (gpu < 0 || atomic_load_explicit(&graphs, memory_order_relaxed) & 1u << gpu)
 		return;
-	there = graph_pool(gpu);
 	pthread_mutex_lock(&pools.lock);
-	if (!there)
-		there = add(NULL, device);
+	there = graph_pool(gpu) || add(NULL, device);
 	pthread_mutex_unlock(&pools.lock);
 	if (there)
 		atomic_fetch_or_explicit(&graphs, 1u << gpu, memory_order_relaxed);
@@ -515,9 +588,14 @@ static void cover_graphs(uint32_t which)
 	struct pool *p;
 
 	for (int gpu = 0; gpu < VGPU_UUIDS; gpu++) {
-		if (!(which & 1u << gpu) || !(p = graph_pool(gpu)))
+		if (!(which & 1u << gpu))
 			continue;
-		if (cover(p))
+		pthread_mutex_lock(&pools.lock);
+		p = graph_pool(gpu);
+		pthread_mutex_unlock(&pools.lock);
+		if (!p)
+			continue;
+		if (cover(p, AFTER))
 			atomic_fetch_and_explicit(&graph_debts, ~(1u << gpu), memory_order_relaxed);
 		else
 			atomic_fetch_or_explicit(&graph_debts, 1u << gpu, memory_order_relaxed);

@@ -134,8 +134,10 @@ VGPU_HOOK(vgpu_mem_release, cuMemRelease, CUmemGenericAllocationHandle handle)
 	} else if (p && ref) {
 		enter(ref, HANDLE, handle, 1, p);
 		ref = NULL;
-	} else if (p) {
+	} else if (p && find(HANDLE, handle)) {
 		find(HANDLE, handle)->n++;
+	} else if (p) {
+		put(p, 1); /* another thread released the last one meanwhile */
 	}
 	pthread_mutex_unlock(&vmm.lock);
 	free(ref);

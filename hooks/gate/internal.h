@@ -118,8 +118,9 @@ bool vgpu_sock_alive(void);
 void vgpu_memory_answer(const struct vgpu_msg *msg);
 /* vgpud is back: asks again what was not answered. */
 void vgpu_memory_again(void);
-/* Nobody has listened for so long: answers itself, if the policy is to go on. */
-void vgpu_memory_stand_in(uint64_t away_ns);
+/* vgpud can not be reached: answers itself what it can. If nobody has listened for
+ * so long, and the policy is to go on, that is everything. */
+void vgpu_memory_stand_in(uint64_t away_ns, bool listens);
 /* The thread has ended: nobody waits for an answer any more. */
 void vgpu_memory_end(void);
 

@@ -63,6 +63,11 @@ static void give(uint64_t *to, uint64_t bytes)
 	__atomic_add_fetch(to, bytes, __ATOMIC_SEQ_CST);
 }
 
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+	return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
 static uint64_t own_use(const struct vgpu_page_memory *m)
 {
 	/* Leased first: what is freed meanwhile must not make it negative. */
@@ -147,19 +152,19 @@ int vgpu_gate_memory(unsigned gpu, uint64_t flags, uint64_t *limit, uint64_t *us
 
 	if (!vgpu_gate.page || gpu >= VGPU_UUIDS)
 		return -1;
-	if (!ask(gpu, 0, flags, &answer) || answer.type != VGPU_MEMORY_IS)
+	if (!ask(gpu, 0, flags, &answer) || answer.type != VGPU_MEMORY_IS || answer.code != VGPU_OK)
 		return -1;
 	*limit = answer.a[1];
-	*used = answer.a[2] + answer.others;
+	*used = sum(answer.a[2], answer.others);
 	return 0;
 }
 
-/* With the lock held. */
+/* With the lock held. To a vgpud that is away it is told when it is back. */
 static void tell_driver(unsigned gpu)
 {
 	struct vgpu_msg msg = { .type = VGPU_MEMORY, .a = { gpu, 0, VGPU_MEMORY_DRIVER, 0 } };
 
-	ledger.driver[gpu] = tell(&msg) ? TOLD : QUIET;
+	ledger.driver[gpu] = tell(&msg) || errno != EAGAIN ? TOLD : QUIET;
 }
 
 void vgpu_gate_memory_changed(unsigned gpu)
@@ -187,21 +192,23 @@ static void answer_with(const struct vgpu_msg *msg)
 /* With the lock held. */
 static void note(const struct vgpu_msg *msg)
 {
-	uint64_t own;
+	uint64_t gpu = msg->a[0], own;
 	bool changed;
 
-	if (msg->a[0] >= VGPU_UUIDS)
+	if (gpu >= VGPU_UUIDS)
 		return;
-	own = own_use(&vgpu_gate.page->memory[msg->a[0]]);
-	ledger.told[msg->a[0]] = true;
-	ledger.limit[msg->a[0]] = msg->a[1];
-	ledger.beside[msg->a[0]] = msg->a[2] > own ? msg->a[2] - own : 0;
-	ledger.others[msg->a[0]] = msg->others;
+	if (msg->code == VGPU_OK || msg->code == VGPU_ERR_MEMORY) {
+		own = own_use(&vgpu_gate.page->memory[gpu]);
+		ledger.told[gpu] = true;
+		ledger.limit[gpu] = msg->a[1];
+		ledger.beside[gpu] = msg->a[2] > own ? msg->a[2] - own : 0;
+		ledger.others[gpu] = msg->others;
+	}
 	if (msg->a[3] == 0) {
-		changed = ledger.driver[msg->a[0]] == TOLD_AND_CHANGED;
-		ledger.driver[msg->a[0]] = QUIET;
+		changed = ledger.driver[gpu] == TOLD_AND_CHANGED;
+		ledger.driver[gpu] = QUIET;
 		if (changed)
-			tell_driver((unsigned)msg->a[0]);
+			tell_driver((unsigned)gpu);
 	}
 }
 
@@ -228,38 +235,38 @@ void vgpu_memory_again(void)
 	pthread_mutex_unlock(&ledger.lock);
 }
 
-/* What vgpud would say, as far as it can be known here: the limit is the one
- * told last, and others of the vGPU use what they used then. */
-void vgpu_memory_stand_in(uint64_t away_ns)
+/* With the lock held: what vgpud would say, as far as it can be known here. The
+ * limit is the one told last, and others use what they used then. */
+static void answer_alone(void)
+{
+	struct vgpu_msg answer = ledger.question;
+	uint64_t gpu = answer.a[0], need = answer.a[1], used;
+	struct vgpu_page_memory *m = &vgpu_gate.page->memory[gpu];
+
+	used = sum(own_use(m), ledger.beside[gpu]);
+	answer.type = ledger.told[gpu] || need > 0 ? VGPU_MEMORY_IS : VGPU_REFUSED;
+	if (need > 0 && sum(sum(used, ledger.others[gpu]), need) > (ledger.told[gpu] ? ledger.limit[gpu] : UINT64_MAX - 1)) {
+		answer.code = VGPU_ERR_MEMORY;
+	} else {
+		/* Leased first, as vgpud does: credit never is the larger. */
+		give(&m->leased, need);
+		give(&m->credit, need);
+	}
+	answer.a[1] = ledger.limit[gpu];
+	answer.a[2] = used;
+	answer.others = ledger.others[gpu];
+	answer_with(&answer);
+}
+
+void vgpu_memory_stand_in(uint64_t away_ns, bool listens)
 {
 	uint32_t absence_ms = flag_load(&vgpu_gate.page->absence_ms);
-	struct vgpu_page_memory *m;
-	struct vgpu_msg answer;
-	uint64_t gpu, need, own, used;
+	bool may = !listens && absence_ms > 0 && away_ns / 1000000 >= absence_ms;
 
-	if (absence_ms == 0 || away_ns / 1000000 < absence_ms)
-		return;
 	pthread_mutex_lock(&ledger.lock);
-	if (ledger.state == ASKED) {
-		answer = ledger.question;
-		gpu = answer.a[0];
-		need = answer.a[1];
-		m = &vgpu_gate.page->memory[gpu];
-		own = own_use(m);
-		used = own + ledger.beside[gpu] + ledger.others[gpu];
-		answer.type = ledger.told[gpu] || need > 0 ? VGPU_MEMORY_IS : VGPU_REFUSED;
-		if (need > UINT64_MAX - own || (ledger.told[gpu] && (used > ledger.limit[gpu] || need > ledger.limit[gpu] - used))) {
-			answer.code = VGPU_ERR_MEMORY;
-		} else {
-			/* Leased first, as vgpud does: credit never is the larger. */
-			give(&m->leased, need);
-			give(&m->credit, need);
-		}
-		answer.a[1] = ledger.limit[gpu];
-		answer.a[2] = own + ledger.beside[gpu];
-		answer.others = ledger.others[gpu];
-		answer_with(&answer);
-	}
+	/* Who only asks how it stands need not wait for a vgpud that said it. */
+	if (ledger.state == ASKED && (may || (ledger.question.a[1] == 0 && ledger.told[ledger.question.a[0]])))
+		answer_alone();
 	pthread_mutex_unlock(&ledger.lock);
 }
 

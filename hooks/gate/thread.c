@@ -210,7 +210,7 @@ static bool reconnect(void)
 {
 	uint64_t heard = now_ns(), away;
 	struct vgpu_msg answer;
-	bool mine = false, said = false;
+	bool mine = false, said = false, listens;
 	int sock, fd, rc;
 	long ns;
 
@@ -238,13 +238,14 @@ static bool reconnect(void)
 				heard = now_ns();
 				ns = REFUSED_NS;
 			}
-		} else if (errno == ECONNREFUSED) {
+		} else {
 			/* Nobody listens. Not so a vgpud that is stopped or too
 			 * busy (EAGAIN): it may grant others again any time;
 			 * nor one that removed this vGPU (ENOENT). */
+			listens = errno != ECONNREFUSED;
 			away = now_ns() - heard;
-			vgpu_memory_stand_in(away);
-			if (stand_in(away)) {
+			vgpu_memory_stand_in(away, listens);
+			if (!listens && stand_in(away)) {
 				mine = true;
 				if (!said && may_say())
 					dprintf(STDERR_FILENO,

@@ -17,7 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The newest protocol version that this header describes. */
+/* The newest protocol version that this header describes. 1 was not released yet:
+ * all that stands here belongs to it, and no vgpud that serves it lacks any. */
 #define VGPU_PROTOCOL 1
 
 /* Inside the container: the mounted directory and what stands in it. */

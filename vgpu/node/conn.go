@@ -35,6 +35,7 @@ type conn struct {
 	token  uint64
 	client *client // nil before Hello
 	closed bool
+	asks   int // for memory, that wait for an answer
 
 	observer *observer // nil if it is none
 }

@@ -21,6 +21,7 @@ type lease struct {
 	overhead uint64 // of it, what the driver needs for the process, see look.go
 
 	over   uint64 // the overhead as it was seen last
+	sure   uint64 // the lesser of the last two
 	before uint64 // allocated when the look at the driver began
 }
 
@@ -90,7 +91,7 @@ func (l *loop) believe(c *client, known bool) {
 		case !known:
 			k.bytes = said
 			k.overhead = min(c.page.Overhead()[i].Load(), said)
-			k.over = k.overhead
+			k.over, k.sure = k.overhead, k.overhead
 		case l.absence > 0:
 			k.bytes = max(k.bytes, said)
 		}
@@ -109,12 +110,19 @@ func (l *loop) memoryOn(v *vgpu, uuid arbiter.UUID) (leased, used uint64) {
 		leased, used = plus(leased, c.leases[i].bytes), plus(used, c.used(i))
 	}
 	if g := l.gpus[uuid]; g != nil {
-		for _, x := range v.expected {
+		for n, x := range v.expected {
+			if v.hasPage(x.PID) || slices.ContainsFunc(v.expected[:n], func(y *expected) bool { return y.PID == x.PID }) {
+				continue // counted with another page of the process
+			}
 			bytes := g.look.seen[x.PID]
 			leased, used = plus(leased, bytes), plus(used, bytes)
 		}
 	}
 	return leased, used
+}
+
+func (v *vgpu) hasPage(pid int) bool {
+	return slices.ContainsFunc(v.clients, func(c *client) bool { return c.PID == pid })
 }
 
 // memoryUsed is what all vGPUs use of a GPU.
@@ -140,14 +148,15 @@ func (l *loop) memoryLimit(v *vgpu, uuid arbiter.UUID) uint64 {
 	return minus(g.MemoryBytes, s.Ledger)
 }
 
-// memorySharers are the vGPUs that share a limit with v on a GPU, v among them.
+// memorySharers are the vGPUs that share a limit with v on a GPU, v the first of
+// them.
 func (l *loop) memorySharers(v *vgpu, uuid arbiter.UUID) []*vgpu {
+	all := []*vgpu{v}
 	if v.req.MemoryBytes > 0 {
-		return []*vgpu{v}
+		return all
 	}
-	var all []*vgpu
 	for _, other := range l.vgpus {
-		if other.req.MemoryBytes == 0 && slices.Contains(l.livesOn(other), uuid) {
+		if other != v && other.req.MemoryBytes == 0 && slices.Contains(l.livesOn(other), uuid) {
 			all = append(all, other)
 		}
 	}
@@ -184,8 +193,8 @@ func (l *loop) memoryRoom(v *vgpu, uuid arbiter.UUID) uint64 {
 	return room
 }
 
-// trimMemory takes credit back on a GPU whose limits got lower, as far as more is
-// leased than they are. What is in use stays.
+// trimMemory takes credit back on a GPU, as far as more is leased than its limits:
+// they got lower, or the driver needed more. What is in use stays.
 func (l *loop) trimMemory(uuid arbiter.UUID) {
 	var sharing []*vgpu
 	for _, v := range l.vgpus {

@@ -26,41 +26,46 @@ type processLook struct {
 	began      time.Duration
 	late       timer
 	then, next []func()       // of this look; of the one after it
+	said       bool           // a process said that its overhead has changed
+	nextSaid   bool           // likewise, since this look began
 	seen       map[int]uint64 // bytes by pid, as it was seen last
 }
 
 // lookAtProcesses asks the driver how much the processes on a GPU use now, charges
-// it, and then calls then in the loop: also if the driver does not say.
-func (l *loop) lookAtProcesses(uuid arbiter.UUID, then func()) {
+// it, and then calls then in the loop: also if the driver does not say. said: a
+// process has made or ended a context or module.
+func (l *loop) lookAtProcesses(uuid arbiter.UUID, said bool, then func()) {
 	g := l.gpus[uuid]
 	switch {
 	case g == nil || g.look.running && g.look.late.at == 0: // it is late already
 		then()
 	case g.look.running: // it may have looked before what then is about
 		g.look.next = append(g.look.next, then)
+		g.look.nextSaid = g.look.nextSaid || said
 	default:
-		l.beginLook(g, then)
+		l.beginLook(g, said, then)
 	}
 }
 
 // lookNowAndAgain looks at the processes on a GPU if that was not done lately.
 func (l *loop) lookNowAndAgain(uuid arbiter.UUID) {
 	if g := l.gpus[uuid]; g != nil && !g.look.running && (g.look.began == 0 || l.now() >= g.look.began+processesEvery) {
-		l.beginLook(g)
+		l.beginLook(g, false)
 	}
 }
 
-func (l *loop) beginLook(g *gpuState, then ...func()) {
+func (l *loop) beginLook(g *gpuState, said bool, then ...func()) {
 	k, uuid := &g.look, arbiter.UUID(g.UUID)
 	now := l.now()
 	wait := time.Duration(0)
 	if k.began != 0 {
 		wait = max(0, k.began+processesPause-now)
 	}
-	k.running, k.began, k.then = true, now+wait, then
+	k.running, k.began, k.then, k.said, k.nextSaid = true, now+wait, then, said, false
 	l.eachOn(uuid, func(c *client, i int) { c.leases[i].before = c.allocated(i) })
 	k.late.fire = func() {
 		l.log.WithField("gpu", g.UUID).Warn("the driver does not say which process uses how much memory; what it needs for each is not counted")
+		k.said = false // what it says in the end is of any time
 		l.lookedAtProcesses(k)
 		l.arm(&k.late, 0)
 		next := k.next
@@ -81,13 +86,13 @@ func (l *loop) beginLook(g *gpuState, then ...func()) {
 				l.log.WithField("gpu", g.UUID).WithError(err).Debug("who uses how much of its memory is not known")
 			} else {
 				k.seen = used
-				l.chargeOverhead(uuid, len(k.then) > 0)
+				l.chargeOverhead(uuid, k.said)
 			}
 			l.lookedAtProcesses(k)
 			if len(k.next) > 0 {
 				next := k.next
 				k.next = nil
-				l.beginLook(g, next...)
+				l.beginLook(g, k.nextSaid, next...)
 			}
 		})
 	}()
@@ -105,10 +110,14 @@ func (l *loop) lookedAtProcesses(k *processLook) {
 // GPU has there.
 func (l *loop) eachOn(uuid arbiter.UUID, fn func(*client, int)) {
 	for _, v := range l.vgpus {
-		if i := slices.Index(v.bound, uuid); i >= 0 {
-			for _, c := range v.clients {
-				fn(c, i)
-			}
+		v.eachOn(uuid, fn)
+	}
+}
+
+func (v *vgpu) eachOn(uuid arbiter.UUID, fn func(*client, int)) {
+	if i := slices.Index(v.bound, uuid); i >= 0 {
+		for _, c := range v.clients {
+			fn(c, i)
 		}
 	}
 }
@@ -117,27 +126,49 @@ func (l *loop) eachOn(uuid arbiter.UUID, fn func(*client, int)) {
 // is between two numbers: the larger counts as allocated, so that nothing is
 // charged twice. What was seen in passing (said is false) lowers an overhead only
 // if it was seen twice in a row: credit can be taken long before the driver's call.
+//
+// The driver knows processes, not pages: of a process with two of them, the first
+// is charged what both need.
 func (l *loop) chargeOverhead(uuid arbiter.UUID, said bool) {
 	g := l.gpus[uuid]
-	var raised []*vgpu
+	allocated := make(map[int]uint64)
+	l.eachOn(uuid, func(c *client, i int) {
+		allocated[c.PID] = plus(allocated[c.PID], max(c.leases[i].before, c.allocated(i)))
+	})
+	charged := make(map[int]bool)
+	raised := false
 	l.eachOn(uuid, func(c *client, i int) {
 		k := &c.leases[i]
-		over := minus(min(g.look.seen[c.PID], g.MemoryBytes), max(k.before, c.allocated(i)))
+		over := uint64(0)
+		if !charged[c.PID] {
+			over = minus(min(g.look.seen[c.PID], g.MemoryBytes), allocated[c.PID])
+		}
+		charged[c.PID] = true
 		last := k.over
-		k.over = over
+		k.over, k.sure = over, min(over, last)
 		if !said && over < k.overhead {
 			over = min(k.overhead, max(over, last))
 		}
 		if over == k.overhead {
 			return
 		}
-		if over > k.overhead && !slices.Contains(raised, c.v) {
-			raised = append(raised, c.v)
-		}
+		raised = raised || over > k.overhead
 		c.charge(i, over)
 	})
-	// What its own processes do not use makes up for it, and nobody else's.
-	for _, v := range raised {
-		l.settleMemory([]*vgpu{v}, uuid)
+	if raised {
+		l.trimMemory(uuid) // what nobody uses makes up for it
 	}
+}
+
+// overheadUnsure says whether one that shares the limit of v is charged what was
+// not seen twice in a row: memory that was allocated, seen and freed during one
+// look counts as overhead until the next.
+func (l *loop) overheadUnsure(v *vgpu, uuid arbiter.UUID) bool {
+	unsure := false
+	for _, other := range l.memorySharers(v, uuid) {
+		other.eachOn(uuid, func(c *client, i int) {
+			unsure = unsure || c.leases[i].overhead > c.leases[i].sure
+		})
+	}
+	return unsure
 }

@@ -15,8 +15,10 @@ import (
 // small allocations seldom has to ask.
 const memoryChunk = 64 << 20
 
-// maxAsks bounds the asks of one vGPU that wait for an answer.
-const maxAsks = 1024
+// maxAsks bounds the asks of one connection that wait for an answer. A process has
+// one question at a time, which a reconnection may double, and tells once of each
+// GPU.
+const maxAsks = 2 + wire.MaxUUIDs
 
 // ask is one for memory, as it came.
 type ask struct {
@@ -24,7 +26,7 @@ type ask struct {
 	index  uint64
 	need   uint64 // credit
 	number uint64 // the client's own
-	looked bool   // the driver has said what is in use since
+	looks  int    // how often the driver has said what is in use since
 }
 
 // memoryAsked answers a MEMORY message, now or later: later if the driver is to be
@@ -37,10 +39,10 @@ func (l *loop) memoryAsked(c *conn, m *wire.Msg) {
 		l.refuseMemory(&a, "this vGPU is not bound to a GPU yet")
 	case a.index >= uint64(len(v.bound)):
 		l.refuseMemory(&a, fmt.Sprintf("there is no GPU number %d, this vGPU has %d", a.index, len(v.bound)))
-	case v.asks >= maxAsks:
-		l.refuseMemory(&a, "too many asks of this vGPU wait for an answer")
+	case c.asks >= maxAsks:
+		l.refuseMemory(&a, "too many asks of this process wait for an answer")
 	case wire.MemoryFlag(m.A[2])&wire.MemoryDriver != 0:
-		l.leaseLooked(&a)
+		l.leaseLooked(&a, true)
 	default:
 		l.lookNowAndAgain(v.bound[a.index])
 		l.lease(&a)
@@ -48,13 +50,12 @@ func (l *loop) memoryAsked(c *conn, m *wire.Msg) {
 }
 
 // leaseLooked leases what is asked for once the driver has said how much is in
-// use.
-func (l *loop) leaseLooked(a *ask) {
-	v := a.conn.v
-	v.asks++
-	l.lookAtProcesses(v.bound[a.index], func() {
-		v.asks--
-		a.looked = true
+// use. said is for lookAtProcesses.
+func (l *loop) leaseLooked(a *ask, said bool) {
+	a.conn.asks++
+	l.lookAtProcesses(a.conn.v.bound[a.index], said, func() {
+		a.conn.asks--
+		a.looks++
 		l.lease(a)
 	})
 }
@@ -75,17 +76,21 @@ func (l *loop) lease(a *ask) {
 	v, i := c.v, int(a.index)
 	uuid := v.bound[i]
 	if l.memoryUnknown(v, uuid) {
-		v.asks++
+		a.conn.asks++
 		l.asks = append(l.asks, a)
 		return
 	}
-	if len(v.expected) > 0 && !a.looked {
-		l.leaseLooked(a) // the driver alone knows what a process has that did not come back
+	if len(v.expected) > 0 && a.looks == 0 {
+		l.leaseLooked(a, true) // the driver alone knows what a process has that did not come back
 		return
 	}
 	m := wire.Msg{Type: wire.MemoryIs}
 	l.settleMemory([]*vgpu{v}, uuid)
 	if !l.leaseTo(c, i, a.need) {
+		if a.looks < 2 && l.overheadUnsure(v, uuid) {
+			l.leaseLooked(a, false) // nothing is refused for what was only seen once
+			return
+		}
 		m.Code = wire.ErrMemory
 	}
 	limit := l.memoryLimit(v, uuid)
@@ -100,7 +105,7 @@ func (l *loop) lease(a *ask) {
 }
 
 // leaseTo makes the credit of c as large as it needs. Where there is too little
-// room, the other processes that share the limit give back what they do not use,
+// room, the other processes that share its limit give back what they do not use,
 // if that helps. False: there is no such credit, and nothing was changed.
 func (l *loop) leaseTo(c *client, i int, need uint64) bool {
 	have := c.credit(i)
@@ -121,30 +126,32 @@ func (l *loop) leaseTo(c *client, i int, need uint64) bool {
 	return true
 }
 
-// recallFor takes credit back from the other processes that share a limit with c
-// until there is room for more. False: there would not be enough.
+// recallFor takes credit back from the other processes that share the limit of c,
+// those of its own vGPU first, until there is room for more. False: there would
+// not be enough.
 func (l *loop) recallFor(c *client, i int, more uint64) bool {
 	uuid := c.v.bound[i]
-	// What is leased beyond the limit gives no room when it comes back.
-	limit, needed := l.memoryLimit(c.v, uuid), c.credit(i)
 	sharers := l.memorySharers(c.v, uuid)
+	// What is leased beyond the limit gives no room when it comes back.
+	limit, leased, back := l.memoryLimit(c.v, uuid), uint64(0), uint64(0)
 	for _, v := range sharers {
-		_, used := l.memoryOn(v, uuid)
-		needed = plus(needed, used)
+		n, _ := l.memoryOn(v, uuid)
+		leased = plus(leased, n)
+		v.eachOn(uuid, func(other *client, i int) {
+			if other != c {
+				back = plus(back, other.credit(i))
+			}
+		})
 	}
-	if minus(limit, needed) < more {
+	if minus(limit, minus(leased, back)) < more {
 		return false
 	}
 	for _, v := range sharers {
-		at := slices.Index(v.bound, uuid)
-		for _, other := range v.clients {
-			if other == c || at < 0 {
-				continue
+		v.eachOn(uuid, func(other *client, i int) {
+			if other != c && l.memoryRoom(c.v, uuid) < more {
+				other.recall(i)
 			}
-			if other.recall(at); l.memoryRoom(c.v, uuid) >= more {
-				return true
-			}
-		}
+		})
 	}
 	return true
 }
@@ -176,7 +183,7 @@ func (l *loop) leaseAgain() {
 	asks := l.asks
 	l.asks = nil
 	for _, a := range asks {
-		a.conn.v.asks--
+		a.conn.asks--
 		l.lease(a)
 	}
 }

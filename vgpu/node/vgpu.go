@@ -64,8 +64,6 @@ type vgpu struct {
 	said        map[string]bool // see loop.once
 	bindSaid    string          // see loop.tellBind
 
-	asks int // for memory, that wait for an answer
-
 	outclassed bool // a vGPU of a higher class lives on one of its GPUs
 
 	observers []*observer

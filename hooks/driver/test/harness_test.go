@@ -110,6 +110,7 @@ func build(dir string) error {
 		program("moments", append(gate, "-pthread", "-Wl,--wrap=sendmsg,--wrap=connect,--wrap=sched_yield,--wrap=mmap")...),
 		// Linked with ours, as inside a container: every name must be there.
 		program("process", filepath.Join(dir, "libvgpu-cuda.so"), "-Wl,--allow-shlib-undefined"),
+		program("reconcile", filepath.Join(dir, "libvgpu-cuda.so"), "-pthread", "-Wl,--allow-shlib-undefined"),
 	} {
 		if err != nil {
 			return err

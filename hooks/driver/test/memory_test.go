@@ -63,7 +63,7 @@ func (p *program) follow(c *client) {
 // allocator; the number in its lines is what must be charged then.
 func TestMemoryIsChargedAsLongAsItIsThere(t *testing.T) {
 	for _, name := range []string{
-		"vmm", "managed", "sizes", "arrays", "contexts", "given-out-again", "graphs", "graph-debt", "captured-alloc", "pool-threads",
+		"vmm", "managed", "sizes", "arrays", "contexts", "given-out-again", "graphs", "graph-debt", "captured-alloc", "pool-threads", "pool-at-once",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -308,6 +308,48 @@ func TestMemoryWhileVgpudIsAway(t *testing.T) {
 		p, c := toQuestion(t, a)
 		p.expect("2")
 		c.used(0, 20)
+	})
+}
+
+// Nobody waits to hear again what vgpud has said, nor takes what others had then.
+func TestQuestionsWhileVgpudIsAway(t *testing.T) {
+	ask := func(t *testing.T, a *arbiter) (*program, *client) {
+		t.Helper()
+		a.ledger.set(0, 64*mib)
+		a.ledger.chunk = mib
+		other, c := memory(t, a, "asks-away") // has 20 MiB
+		other.expect("free 44 of 64")
+		p := startIn(t, a, nil, filepath.Join(built, "memory"), "asks-away")
+		p.expect("ready")
+		a.client()
+		p.goOn()
+		p.expect("free 24 of 64")
+		a.away()
+		p.goOn()
+		p.expect("free 44 of 64")
+		return p, c
+	}
+	t.Run("and is waited for", func(t *testing.T) {
+		t.Parallel()
+		a := limited(t, 0)
+		p, _ := ask(t, a)
+		told := a.ledger.told.Load()
+		a.back()
+		a.client()
+		a.client().until("the context that was made meanwhile is told", func() bool { return a.ledger.told.Load() > told })
+		p.goOn()
+		p.expect("2") // another has 20
+		p.goOn()
+		p.expect("0")
+	})
+	t.Run("and is not waited for", func(t *testing.T) {
+		t.Parallel()
+		a := opening(t)
+		p, _ := ask(t, a)
+		p.goOn()
+		p.expect("2") // another had 20
+		p.goOn()
+		p.expect("0")
 	})
 }
 

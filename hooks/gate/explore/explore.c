@@ -437,9 +437,9 @@ void vgpu_memory_again(void)
 	unreached();
 }
 
-void vgpu_memory_stand_in(uint64_t away_ns)
+void vgpu_memory_stand_in(uint64_t away_ns, bool listens)
 {
-	(void)away_ns;
+	(void)away_ns, (void)listens;
 	unreached();
 }
 

@@ -47,7 +47,7 @@ static struct {
 } maps[256];
 static struct CUmemPoolHandle_st defaults[DEVICES];
 static size_t total = (size_t)1 << 34, used[DEVICES], graph_reserved, graph_size;
-static int pinned, fails, late, managed, stop_free, stopped, blocks = 1, pitches = 512;
+static int pinned, fails, late, managed, stop_free, stop_async, stopped, asked, blocks = 1, pitches = 512;
 
 void fake_context_gone(CUcontext ctx);
 void fake_synchronised(void);
@@ -62,7 +62,9 @@ void fake_pin_graphs(int on);
 int fake_managed(void);
 size_t fake_used(int device);
 void fake_stop_free(int on);
+void fake_stop_async(int on);
 int fake_free_stopped(void);
+int fake_pool_asked(void);
 void fake_free_go(void);
 
 void fake_total(size_t bytes) { total = bytes; }
@@ -92,7 +94,17 @@ void fake_stop_free(int on)
 	pthread_mutex_unlock(&lock);
 }
 
+/* The next allocation of a pool stops when it is counted. */
+void fake_stop_async(int on)
+{
+	pthread_mutex_lock(&lock);
+	stop_async = on;
+	pthread_mutex_unlock(&lock);
+}
+
 int fake_free_stopped(void) { return read_locked(&stopped); }
+/* How often a pool was asked how it stands. */
+int fake_pool_asked(void) { return read_locked(&asked); }
 
 void fake_free_go(void)
 {
@@ -384,6 +396,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool p, CUmemPool_attribute a, void *valu
 		fprintf(stderr, "fake driver: a destroyed pool was asked\n");
 		abort();
 	}
+	asked++;
 	*(cuuint64_t *)value = a == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? p->reserved : p->used;
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
@@ -421,6 +434,12 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t size, CUmemoryPool p, 
 	}
 	if (i >= 0)
 		*out = address(i);
+	if (stop_async) {
+		stop_async = 0;
+		stopped = 1;
+		while (stopped)
+			pthread_cond_wait(&changed, &lock);
+	}
 	pthread_mutex_unlock(&lock);
 	return i >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

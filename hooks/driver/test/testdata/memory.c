@@ -497,6 +497,36 @@ static void pool_threads(void)
 	shown("all freed: 0");
 }
 
+static void *alloc_async(void *bytes)
+{
+	CUdeviceptr p;
+
+	OK(cuCtxSetCurrent(context));
+	OK(cuMemAllocAsync(&p, (size_t)(uintptr_t)bytes, NULL));
+	return NULL;
+}
+
+/* What one thread has on its way is not counted against another one twice. */
+static void pool_at_once(void)
+{
+	pthread_t one, other;
+	int before;
+
+	start();
+	((void (*)(int))fake("fake_stop_async"))(1);
+	CHECK(pthread_create(&one, NULL, alloc_async, (void *)(24 * MIB)) == 0);
+	while (!((int (*)(void))fake("fake_free_stopped"))())
+		usleep(100);
+	before = ((int (*)(void))fake("fake_pool_asked"))();
+	CHECK(pthread_create(&other, NULL, alloc_async, (void *)(24 * MIB)) == 0);
+	while (((int (*)(void))fake("fake_pool_asked"))() < before + 8) /* it has tried all */
+		usleep(100);
+	((void (*)(void))fake("fake_free_go"))();
+	CHECK(pthread_join(one, NULL) == 0);
+	CHECK(pthread_join(other, NULL) == 0);
+	shown("both: 48");
+}
+
 /* vgpud is away, or goes away: allocations within what was leased go on. */
 static void away(void)
 {
@@ -515,6 +545,29 @@ static void away(void)
 	await();
 	OK(cuMemFree_v2(p));
 	shown("freed");
+}
+
+/* What vgpud said last stands for what it would say. */
+static void asks_away(void)
+{
+	size_t free, total;
+	CUdeviceptr p;
+	CUcontext other;
+
+	start();
+	p = alloc(20 * MIB);
+	OK(cuMemGetInfo_v2(&free, &total));
+	say("free %zu of %zu", free / MIB, total / MIB);
+	await();
+	OK(cuMemFree_v2(p));
+	OK(cuMemGetInfo_v2(&free, &total));
+	say("free %zu of %zu", free / MIB, total / MIB);
+	OK(cuCtxCreate_v2(&other, 0, 0));
+	await();
+	say("%d", cuMemAlloc_v2(&p, 50 * MIB));
+	await();
+	say("%d", cuMemAlloc_v2(&p, 30 * MIB));
+	await();
 }
 
 /* A handler that allocates interrupts a thread that waits for vgpud. */
@@ -714,8 +767,10 @@ int main(int argc, char **argv)
 		{ "contexts", contexts },
 		{ "given-out-again", given_out_again },
 		{ "recalled", recalled },
+		{ "pool-at-once", pool_at_once },
 		{ "away", away },
 		{ "lowered", lowered },
+		{ "asks-away", asks_away },
 		{ "interrupted", interrupted },
 		{ "exits", exits },
 		{ "device-order", device_order },
