@@ -195,7 +195,7 @@ func TestExplorerFindsFlawsOfTheSource(t *testing.T) {
 			"if (!slot_empty(&c->slot[i].inside))", "if (c == &vgpu_gate.slots && !slot_empty(&c->slot[i].inside))",
 		}},
 		{"a thread that waits stays in its slot", "grant", everywhere, "gate.c", []string{
-			"count_self_back();\n\t\tannounce(page);", "if (!page)\n\t\t\tcount_self_back();\n\t\tannounce(page);",
+			"count_self_back();\n\t\tif (!may_wait())", "if (!page)\n\t\t\tcount_self_back();\n\t\tif (!may_wait())",
 		}},
 		{"a thread without a slot is not looked at", "shared", everywhere, "slots.c", []string{
 			"if (!count_empty(&vgpu_gate.shared))\n\t\treturn false;\n", "",

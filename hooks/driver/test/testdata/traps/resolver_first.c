@@ -38,10 +38,6 @@ static int found(char **names, cuuint64_t flags)
 	return n;
 }
 
-/* Without the suffixes that our header gives. */
-#undef cuCtxCreate
-#undef cuCtxSynchronize
-
 int main(int argc, char **argv)
 {
 	static const char ptx[] =
