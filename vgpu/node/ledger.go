@@ -20,9 +20,10 @@ type lease struct {
 	bytes    uint64 // all of it; what is used of it and what is not
 	overhead uint64 // of it, what the driver needs for the process, see look.go
 
-	over   uint64 // the overhead as it was seen last
-	sure   uint64 // the lesser of the last two
-	before uint64 // allocated when the look at the driver began
+	over    uint64 // the overhead as it was seen last
+	sure    uint64 // the lesser of the last two
+	settled bool   // the last two were the same
+	before  uint64 // allocated when the look at the driver began
 }
 
 // credit is what c may still allocate on its vGPU's GPU number i.

@@ -139,6 +139,23 @@ func TestNothingIsRefusedForWhatWasSeenOnce(t *testing.T) {
 	other.wants(74*mib, wire.OK, gib, 950*mib)
 }
 
+// A look while an allocation is between the ledger and the driver takes it for
+// less overhead. Nobody has to ask for memory for that to be seen again.
+func TestAnOverheadThatWasSeenTooLowIsLookedAtAgain(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a", "memory=1Gi")
+	a := n.client("a")
+	a.takes(100 * mib)
+	for _, used := range []uint64{150 * mib, 100 * mib} {
+		n.gpus.SetUsed(gpuUUID(0), a.cmd.Process.Pid, used)
+		if got, text := a.memory(0, 0, wire.MemoryDriver); got.used != used {
+			t.Fatalf("%+v %s", got, text)
+		}
+	}
+	n.gpus.SetUsed(gpuUUID(0), a.cmd.Process.Pid, 150*mib)
+	n.until("the overhead is back", func() bool { return n.vgpu("a").GetMemory()[0].GetUsedBytes() == 150*mib })
+}
+
 // A process that floods vgpud spoils its own asks alone.
 func TestAsksOfOneProcessAreBoundedForItAlone(t *testing.T) {
 	n := newNode(t, settings{})

@@ -25,6 +25,7 @@ type processLook struct {
 	running    bool // a goroutine is at it; a bad driver can keep it for ever
 	began      time.Duration
 	late       timer
+	again      timer // two looks in a row did not see the same
 	then, next []func()       // of this look; of the one after it
 	said       bool           // a process said that its overhead has changed
 	nextSaid   bool           // likewise, since this look began
@@ -87,6 +88,7 @@ func (l *loop) beginLook(g *gpuState, said bool, then ...func()) {
 			} else {
 				k.seen = used
 				l.chargeOverhead(uuid, k.said)
+				l.lookUntilSettled(g)
 			}
 			l.lookedAtProcesses(k)
 			if len(k.next) > 0 {
@@ -96,6 +98,20 @@ func (l *loop) beginLook(g *gpuState, said bool, then ...func()) {
 			}
 		})
 	}()
+}
+
+// lookUntilSettled looks again in a while if a look saw another overhead than the
+// one before: an allocation under way counted for one of them, and nobody may ask
+// for memory any more.
+func (l *loop) lookUntilSettled(g *gpuState) {
+	uuid, settled := arbiter.UUID(g.UUID), true
+	l.eachOn(uuid, func(c *client, i int) { settled = settled && c.leases[i].settled })
+	at := time.Duration(0)
+	if !settled {
+		g.look.again.fire = func() { l.lookNowAndAgain(uuid) }
+		at = l.now() + processesEvery
+	}
+	l.arm(&g.look.again, at)
 }
 
 func (l *loop) lookedAtProcesses(k *processLook) {
@@ -145,7 +161,7 @@ func (l *loop) chargeOverhead(uuid arbiter.UUID, said bool) {
 		}
 		charged[c.PID] = true
 		last := k.over
-		k.over, k.sure = over, min(over, last)
+		k.over, k.sure, k.settled = over, min(over, last), over == last
 		if !said && over < k.overhead {
 			over = min(k.overhead, max(over, last))
 		}
