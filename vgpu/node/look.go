@@ -25,7 +25,7 @@ type processLook struct {
 	running    bool // a goroutine is at it; a bad driver can keep it for ever
 	began      time.Duration
 	late       timer
-	again      timer // two looks in a row did not see the same
+	again      timer          // two looks in a row did not see the same
 	then, next []func()       // of this look; of the one after it
 	said       bool           // a process said that its overhead has changed
 	nextSaid   bool           // likewise, since this look began
