@@ -86,11 +86,13 @@ func (n *node) kill(c *harness.Container) {
 	n.endsWith(c, 128+int(syscall.SIGKILL))
 }
 
-// high starts a container that keeps the GPU for itself once its turn has come.
+// high starts a container that keeps the GPU for itself once its turn has come. Its
+// kernels are long: of short ones so few are in flight while another waits that the
+// queue is empty when the program does not get a CPU for some milliseconds.
 func (n *node) high(id string) *harness.Container {
 	n.t.Helper()
 	c := n.launch(harness.Spec{
-		ID: id, Args: []string{"hog", "--ms", "0", "--depth", "20"},
+		ID: id, Args: []string{"hog", "--ms", "0", "--kernel-us", "100000"},
 		Annotations: map[string]string{"vgpu-shim.dev/priority": "high", "vgpu-shim.dev/quantum": longestQuantum.String()},
 	})
 	n.says(c, "running")
