@@ -108,12 +108,16 @@ musl: setup-musl ## build them for musl (build/musl/, build/simgpu/musl/)
 # The tests of the driver library with programs of that kind. Python here is this
 # machine's own, and so is strace.
 .PHONY: test-arm64 test-musl
-NATIVE_ONLY := OfTheSimulatedDriver.*/numba
+NATIVE_ONLY := OfTheSimulatedDriver.*/.*/numba
+# Under qemu what reserves large ranges of addresses takes minutes and all memory, with
+# and without the library.
+LARGE_RANGES := OfTheSimulatedDriver|Reconcile|RandomSequences
+STRACED := TestProcessWithoutCUDACall|TestProcessAlone
 TRAPS := TestTraps|TestSetuid|TestLinkingIn
 test-arm64: setup-cross ## the driver library's tests on arm64 programs, under qemu (needs root)
-	VGPU_TEST_TOOLCHAIN=arm64 $(GO) test -count=1 -timeout 10m -skip '$(NATIVE_ONLY)|TestProcessWithoutCUDACall|$(TRAPS)' ./hooks/driver/test
+	VGPU_TEST_TOOLCHAIN=arm64 $(GO) test -count=1 -timeout 10m -skip '$(LARGE_RANGES)|$(STRACED)|$(TRAPS)' ./hooks/driver/test
 test-musl: setup-musl ## and on programs that are linked with musl (needs root)
-	VGPU_TEST_TOOLCHAIN=musl $(GO) test -count=1 -timeout 10m -skip '$(NATIVE_ONLY)|$(TRAPS)' ./hooks/driver/test
+	VGPU_TEST_TOOLCHAIN=musl $(GO) test -count=1 -timeout 10m -skip '$(NATIVE_ONLY)|$(STRACED)|$(TRAPS)' ./hooks/driver/test
 
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
 .PHONY: soak soak-short

@@ -281,11 +281,19 @@ func (c *client) revoke() bool {
 // resume gives a turn that is being drained back: DRAINING(e) -> OPEN(e+1).
 func (c *client) resume() {
 	c.t.Helper()
-	w := c.page.Word().Load()
-	if wire.State(w) != wire.Draining || !c.page.Word().CompareAndSwap(w, wire.MakeWord(wire.Open, wire.Epoch(w)+1)) {
+	if !c.tryResume() {
 		c.t.Fatalf("the word is %s and can not be resumed", c.state())
 	}
+}
+
+// tryResume does that unless the drain is over.
+func (c *client) tryResume() bool {
+	w := c.page.Word().Load()
+	if wire.State(w) != wire.Draining || !c.page.Word().CompareAndSwap(w, wire.MakeWord(wire.Open, wire.Epoch(w)+1)) {
+		return false
+	}
 	c.page.Wake()
+	return true
 }
 
 // until waits for something in the page.

@@ -82,7 +82,12 @@ func gpusOf(t testing.TB, sim, machine string) (gpus [][16]byte) {
 	return gpus
 }
 
-// shortTurns grants whoever waits, and revokes soon, until the client ends.
+// stuck is how long a drain may take before it is resumed, and for how long.
+const stuck = 20 * time.Millisecond
+
+// shortTurns grants whoever waits, and revokes soon, until the client ends. A drain
+// that does not end while a thread waits may need what that one submits: it is
+// resumed for a while, as vgpud does.
 func shortTurns(a *arbiter, turns chan<- int) {
 	n := 0
 	defer func() { turns <- n }()
@@ -94,14 +99,25 @@ func shortTurns(a *arbiter, turns chan<- int) {
 	}
 	tick := time.NewTicker(200 * time.Microsecond)
 	defer tick.Stop()
+	var drains, resumed time.Time // since when
 	for {
 		select {
 		case _, ok := <-c.msgs:
 			if !ok {
 				return
 			}
-		case <-tick.C:
-			c.revoke()
+		case now := <-tick.C:
+			if now.Sub(resumed) < stuck {
+				break
+			}
+			switch {
+			case !c.revoke() || c.page.Waiting().Load() == 0:
+				drains = time.Time{}
+			case drains.IsZero():
+				drains = now
+			case now.Sub(drains) > stuck && c.tryResume():
+				drains, resumed = time.Time{}, now
+			}
 		}
 		if c.state() == "CLOSED" && c.page.Waiting().Load() > 0 {
 			n++

@@ -4,7 +4,6 @@ package driver_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -57,12 +56,12 @@ var bounded = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	for _, p := range programs {
-		args := append([]string{
+		args := slices.Concat([]string{
 			"-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I", "..", "-I", simulator + "/testdata", "-pthread",
 			"-o", filepath.Join(built, "bound-"+strings.TrimSuffix(filepath.Base(p), ".c")),
 			p, filepath.Join(sim, "lib", "libcuda.so.999.10"),
-		}, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS"))...)
-		if err := run("cc", args...); err != nil {
+		}, tools.cflags, strings.Fields(os.Getenv("VGPU_TEST_CFLAGS")))
+		if err := run(tools.cc, args...); err != nil {
 			return "", err
 		}
 	}
@@ -105,7 +104,7 @@ func ranBounded(t *testing.T, prepare func(c *client), args ...string) []operati
 
 func operations(t testing.TB, sim, machine string) (ops []operation) {
 	t.Helper()
-	out, err := exec.Command(filepath.Join(sim, "bin", "simgpu"), "log", machine).Output()
+	out, err := command("simgpu/bin/simgpu", "log", machine).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
