@@ -134,8 +134,6 @@ type size struct {
 	windows      int           // that begin one second after the other
 	shareBudget  float64
 	scaleBudget  float64
-	grantBudget  float64 // of first_grant
-	stepBudget   float64 // of engine_step_512
 	idle         time.Duration
 	drains       time.Duration // of each container's work
 	gate         bool
@@ -143,12 +141,12 @@ type size struct {
 
 var full = size{
 	floorSamples: 20000, rounds: 10, handovers: 2000, firsts: 5000, kept: 100000, rate: 5 * time.Second,
-	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, grantBudget: 1.5, stepBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, gate: true,
+	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, gate: true,
 }
 
 // One turn more or less weighs more in a shorter window: the budget grows as it
 // shrinks. So does that of a ratio of two 99th percentiles, each of few samples. vgpud looks for leaks every 10 s, so it is idle for no less than that.
 var brief = size{
 	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
-	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, grantBudget: 2, stepBudget: 2.5, idle: 10 * time.Second, drains: 10 * time.Second,
+	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second, drains: 10 * time.Second,
 }

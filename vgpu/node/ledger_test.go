@@ -295,7 +295,7 @@ func TestTheLedgerIsExactWhateverHappens(t *testing.T) {
 		some := func(most uint64) uint64 { return rapid.Uint64Range(1, most).Draw(t, "bytes") }
 		one := func() int {
 			if len(w.processes) == 0 {
-				t.Skip("there is no process")
+				w.add(0)
 			}
 			return rapid.IntRange(0, len(w.processes)-1).Draw(t, "process")
 		}

@@ -38,26 +38,26 @@ func TestGateOpensWhenVgpudStaysAwayAndClosesWhenItIsBack(t *testing.T) {
 	c.expect(wire.Pending)
 	c.is("CLOSED")
 	a.away()
-	p.expect("passed")
+	p.Expect("passed")
 	c.is("OPEN")
-	p.goOn()
-	p.expect("passed again")
-	p.goOn()
-	p.expect("complete")
+	p.GoOn()
+	p.Expect("passed again")
+	p.GoOn()
+	p.Expect("complete")
 
 	a.back()
 	c = a.client()
 	c.is("CLOSED")
-	p.goOn()
+	p.GoOn()
 	c.expect(wire.Pending)
 	c.is("CLOSED")
 	c.waiting(1)
 	c.grant()
-	p.goOn()
-	p.expect("passed at last")
+	p.GoOn()
+	p.Expect("passed at last")
 	p.end()
-	if n := strings.Count(p.stderr.String(), awayLine); n != 1 {
-		t.Errorf("it was said %d times that vgpud is away:\n%s", n, p.stderr)
+	if n := strings.Count(p.Stderr.String(), awayLine); n != 1 {
+		t.Errorf("it was said %d times that vgpud is away:\n%s", n, p.Stderr)
 	}
 }
 
@@ -75,28 +75,28 @@ func TestWorkOfAnAbsenceIsADrainForVgpud(t *testing.T) {
 			p, c := gate(t, a, "absent-busy")
 			c.expect(wire.Pending)
 			a.away()
-			p.expect("passed")
+			p.Expect("passed")
 			a.back()
 			c.until("the gate is closed again", func() bool { return c.state() == "DRAINING" })
-			p.goOn()
+			p.GoOn()
 			c.until("a thread waits", func() bool { return c.page.Waiting().Load() == 1 })
 			c = a.client()
 			c.is("DRAINING")
 			c.waiting(1)
-			p.silent()
+			p.Silent()
 			if resumed {
 				c.resume()
 				c.until("the thread has passed", func() bool { return c.page.Waiting().Load() == 0 })
-				p.goOn()
+				p.GoOn()
 			} else {
-				p.goOn()
+				p.GoOn()
 				c.expect(wire.Drained)
 				c.is("CLOSED")
 				c.waiting(1)
-				p.silent()
+				p.Silent()
 				c.grant()
 			}
-			p.expect("passed again")
+			p.Expect("passed again")
 			p.end()
 		})
 	}
@@ -109,20 +109,20 @@ func TestGateStaysClosed(t *testing.T) {
 		p, c := gate(t, a, "absent-waits")
 		c.expect(wire.Pending)
 		away()
-		p.goOn()
-		p.expect("tried")
+		p.GoOn()
+		p.Expect("tried")
 		c.is("CLOSED")
-		p.goOn()
+		p.GoOn()
 		a.back()
 		c = a.client()
 		c.is("CLOSED")
 		c.waiting(1)
-		p.silent()
+		p.Silent()
 		c.grant()
-		p.expect("passed")
+		p.Expect("passed")
 		p.end()
-		if strings.Contains(p.stderr.String(), awayLine) {
-			t.Errorf("stderr says\n%s", p.stderr)
+		if strings.Contains(p.Stderr.String(), awayLine) {
+			t.Errorf("stderr says\n%s", p.Stderr)
 		}
 	}
 	t.Run("if the policy is to wait", func(t *testing.T) {
@@ -149,11 +149,11 @@ func TestGateStaysClosed(t *testing.T) {
 		for range 2 {
 			c = a.client()
 			c.is("CLOSED")
-			p.silent()
+			p.Silent()
 		}
 		c.send(wire.Msg{Type: wire.Welcome})
 		c.grant()
-		p.expect("passed")
+		p.Expect("passed")
 	})
 }
 
@@ -162,25 +162,25 @@ func TestHolderKeepsItsTurn(t *testing.T) {
 	a := opening(t)
 	a.auto.Store(true)
 	p, c := gate(t, a, "absent-holder")
-	p.expect("inside")
+	p.Expect("inside")
 	epoch := c.epoch()
 	c.waiting(1)
 	a.away()
-	p.goOn()
-	p.expect("tried")
-	p.goOn()
-	p.expect("passed")
+	p.GoOn()
+	p.Expect("tried")
+	p.GoOn()
+	p.Expect("passed")
 	a.back()
 	c = a.client()
 	c.is("OPEN")
 	if got := c.epoch(); got != epoch {
 		t.Errorf("the word has epoch %d, want %d", got, epoch)
 	}
-	p.goOn()
-	p.expect("idle")
+	p.GoOn()
+	p.Expect("idle")
 	p.end()
-	if strings.Contains(p.stderr.String(), awayLine) {
-		t.Errorf("stderr says\n%s", p.stderr)
+	if strings.Contains(p.Stderr.String(), awayLine) {
+		t.Errorf("stderr says\n%s", p.Stderr)
 	}
 }
 
@@ -189,14 +189,14 @@ func TestDrainGoesOnWithoutVgpud(t *testing.T) {
 		a := opening(t)
 		a.auto.Store(true)
 		p, c := gate(t, a, "absent-drained")
-		p.expect("passed")
+		p.Expect("passed")
 		c.revoke()
 		a.away()
-		p.goOn()
-		p.expect("tried")
+		p.GoOn()
+		p.Expect("tried")
 		c.is("DRAINING") // nobody waits
-		p.goOn()
-		p.expect("complete")
+		p.GoOn()
+		p.Expect("complete")
 		c.until("the turn is drained", func() bool { return c.state() == "CLOSED" })
 		a.back()
 		a.client().is("CLOSED")
@@ -207,14 +207,14 @@ func TestDrainGoesOnWithoutVgpud(t *testing.T) {
 		p, c := gate(t, a, "absent-draining")
 		c.expect(wire.Pending)
 		c.grant()
-		p.expect("passed")
+		p.Expect("passed")
 		epoch := c.epoch()
 		c.revoke()
-		p.goOn()
+		p.GoOn()
 		c.expect(wire.Pending)
 		c.is("DRAINING")
 		a.away()
-		p.expect("passed again")
+		p.Expect("passed again")
 		a.back()
 		c = a.client()
 		c.is("CLOSED")
@@ -230,16 +230,16 @@ func TestNothingIsInFlightWhenVgpudIsBack(t *testing.T) {
 	a := opening(t)
 	flight := witness(t, a)
 	p := start(t, a, "fake.so", nil, "submit", "threads")
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
+	p.GoOn()
 	absences := 0
 	for working := true; working; {
 		c.until("a thread waits, or all have ended", func() bool {
 			select {
-			case line := <-p.lines:
+			case line := <-p.Lines:
 				if line != "worked" {
-					t.Fatalf("the program said %q; stderr:\n%s", line, p.stderr)
+					t.Fatalf("the program said %q; stderr:\n%s", line, p.Stderr)
 				}
 				working = false
 			default:
@@ -285,7 +285,7 @@ func TestBindThatWaitsIsExplainedOnce(t *testing.T) {
 	c := a.client()
 	c.expect(wire.Bind)
 	c.send(waitFor("all GPUs are full"))
-	p.says("vgpu: waiting for a GPU: all GPUs are full\n")
+	p.Says("vgpu: waiting for a GPU: all GPUs are full\n")
 	c.send(waitFor("all GPUs are still full"))
 	a.away()
 	a.back() // asked again, and answered again
@@ -293,10 +293,10 @@ func TestBindThatWaitsIsExplainedOnce(t *testing.T) {
 	c.expect(wire.Bind)
 	c.send(waitFor("all GPUs are full after a restart"))
 	c.send(bound(a))
-	p.expect("ready")
+	p.Expect("ready")
 	p.end()
-	if n := strings.Count(p.stderr.String(), "\n"); n != 1 {
-		t.Errorf("stderr has %d lines, want 1:\n%s", n, p.stderr)
+	if n := strings.Count(p.Stderr.String(), "\n"); n != 1 {
+		t.Errorf("stderr has %d lines, want 1:\n%s", n, p.Stderr)
 	}
 }
 
@@ -307,7 +307,7 @@ func TestBindThatWasAnsweredSinceIsNotExplained(t *testing.T) {
 	c := a.client()
 	c.expect(wire.Bind)
 	// Stopped, it finds both at once.
-	pid := p.cmd.Process.Pid
+	pid := p.Cmd.Process.Pid
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -320,9 +320,9 @@ func TestBindThatWasAnsweredSinceIsNotExplained(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	p.expect("ready")
+	p.Expect("ready")
 	p.end()
-	if s := p.stderr.String(); s != "" {
+	if s := p.Stderr.String(); s != "" {
 		t.Errorf("stderr says\n%s", s)
 	}
 }

@@ -29,9 +29,9 @@ func TestWithoutADirectoryInitFails(t *testing.T) {
 	a := newArbiter(t)
 	// The leak check of a sanitizer needs /proc.
 	p := start(t, a, "fake.so", []string{"ASAN_OPTIONS=detect_leaks=0"}, onFake(t, "traps/chrooted"), t.TempDir())
-	p.expect("cuInit: 802, again: 802, launch: 3")
-	p.done()
-	if said := p.stderr.String(); said != "vgpu: this process gets no GPU: /.vgpu: No such file or directory\n" {
+	p.Expect("cuInit: 802, again: 802, launch: 3")
+	p.Done()
+	if said := p.Stderr.String(); said != "vgpu: this process gets no GPU: /.vgpu: No such file or directory\n" {
 		t.Errorf("stderr says %q", said)
 	}
 	if n := a.hellos.Load(); n != 0 {
@@ -55,20 +55,20 @@ func TestInitThatWaitsForVgpudIsSaidAndCanBeEnded(t *testing.T) {
 			a := newArbiter(t)
 			test.away(a)
 			p := start(t, a, "fake.so", nil, program)
-			p.expect("begins")
-			p.says("vgpu: vgpud does not answer at /.vgpu/sock; waiting for it\n")
-			if err := p.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+			p.Expect("begins")
+			p.Says("vgpu: vgpud does not answer at /.vgpu/sock; waiting for it\n")
+			if err := p.Cmd.Process.Signal(syscall.SIGUSR1); err != nil {
 				t.Fatal(err)
 			}
-			p.expect("handled")
-			p.silent()
-			if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			p.Expect("handled")
+			p.Silent()
+			if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
 			}
-			p.expect("")
-			_ = p.cmd.Wait()
-			if status := p.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGTERM {
-				t.Errorf("it ended with %v", p.cmd.ProcessState)
+			p.Expect("")
+			_ = p.Cmd.Wait()
+			if status := p.Cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGTERM {
+				t.Errorf("it ended with %v", p.Cmd.ProcessState)
 			}
 		})
 	}

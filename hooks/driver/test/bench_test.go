@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/vgpu-shim/vgpu/hooks/driver/test/jail"
 )
 
 // BenchmarkLaunch measures what a launch costs beyond the bare call, in
@@ -68,11 +70,11 @@ func buildBench(b *testing.B, dir, name string) {
 func numbers(p *program) map[string]float64 {
 	p.t.Helper()
 	said := map[string]float64{}
-	for line := p.line(); line != "done"; line = p.line() {
+	for line := p.Line(); line != "done"; line = p.Line() {
 		name, value, ok := strings.Cut(line, " ")
 		n, err := strconv.ParseFloat(value, 64)
 		if !ok || err != nil {
-			p.t.Fatalf("the program said %q; stderr:\n%s", line, p.stderr)
+			p.t.Fatalf("the program said %q; stderr:\n%s", line, p.Stderr)
 		}
 		said[name] = n
 	}
@@ -83,7 +85,7 @@ func overhead(b *testing.B, dir, lib string) map[string]float64 {
 	a := newArbiter(b)
 	a.auto.Store(true)
 	install(b, filepath.Join(dir, "bench.so"), filepath.Join(a.dir, "libcuda.so"))
-	took := numbers(startIn(b, a, []string{"VGPU_JAIL_LIB=" + lib}, filepath.Join(dir, "bench")))
+	took := numbers(startIn(b, a, []string{jail.LibraryVariable + "=" + lib}, filepath.Join(dir, "bench")))
 	adds := map[string]float64{}
 	for name, n := range took {
 		if name != "add" && name != "bare" {

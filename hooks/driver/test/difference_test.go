@@ -108,14 +108,14 @@ func TestRandomSequencesShowNoDifference(t *testing.T) {
 			arg[0] = bin
 			p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, arg...)
 			for i, line := range want {
-				if got := p.line(); got != line {
+				if got := p.Line(); got != line {
 					t.Fatalf("line %d is %q through the library, %q alone, after:\n%s\nstderr:\n%s",
-						i+1, got, line, strings.Join(want[max(0, i-15):i], "\n"), p.stderr)
+						i+1, got, line, strings.Join(want[max(0, i-15):i], "\n"), p.Stderr)
 				}
 			}
-			p.expect("")
-			if err := p.cmd.Wait(); err != nil {
-				t.Fatalf("%v; stderr:\n%s", err, p.stderr)
+			p.Expect("")
+			if err := p.Cmd.Wait(); err != nil {
+				t.Fatalf("%v; stderr:\n%s", err, p.Stderr)
 			}
 			t.Logf("%d lines, %d turns", len(want), <-turns)
 		})

@@ -12,11 +12,11 @@ import (
 func drains(t *testing.T, name string) (*program, *client) {
 	t.Helper()
 	p, c := begin(t, nil, "submit", name)
-	p.expect("launched")
+	p.Expect("launched")
 	if !c.revoke() {
 		t.Fatal("the turn was over before it was revoked")
 	}
-	p.goOn()
+	p.GoOn()
 	return p, c
 }
 
@@ -32,13 +32,13 @@ func (c *client) progress(want uint64) {
 func TestResumedDrainLetsTheWaitingThreadEndIt(t *testing.T) {
 	p, c := drains(t, "depends")
 	c.expect(wire.Pending)
-	p.expect("looked")
+	p.Expect("looked")
 	c.is("DRAINING")
-	p.silent()
+	p.Silent()
 	c.progress(0)
 	epoch := wire.Epoch(c.page.Word().Load())
 	c.resume()
-	p.expect("passed")
+	p.Expect("passed")
 	if n := c.page.Waiting().Load(); n != 0 {
 		t.Errorf("waiting is %d after the launch, want 0", n)
 	}
@@ -48,56 +48,56 @@ func TestResumedDrainLetsTheWaitingThreadEndIt(t *testing.T) {
 	if got := wire.Epoch(c.page.Word().Load()); got != epoch+1 {
 		t.Errorf("epoch %d, want %d", got, epoch+1)
 	}
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 // A resumed turn is revoked again and drains like any other.
 func TestResumedTurnDrains(t *testing.T) {
 	p, c := drains(t, "shrinks")
-	p.expect("looked")
+	p.Expect("looked")
 	c.resume()
 	if !c.revoke() {
 		t.Fatal("the turn was over before it was revoked again")
 	}
 	for range 3 {
-		p.goOn()
-		p.expect("stepped")
+		p.GoOn()
+		p.Expect("stepped")
 	}
 	c.expect(wire.Drained)
 	c.is("CLOSED")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestDrainThatGetsOnShowsProgress(t *testing.T) {
 	p, c := drains(t, "shrinks")
-	p.expect("looked")
+	p.Expect("looked")
 	c.progress(0)
 	for i := range uint64(2) {
-		p.goOn()
-		p.expect("stepped")
+		p.GoOn()
+		p.Expect("stepped")
 		c.until("progress rises", func() bool { return c.page.Progress().Load() == i+1 })
 		c.is("DRAINING")
 	}
-	p.goOn()
-	p.expect("stepped")
+	p.GoOn()
+	p.Expect("stepped")
 	c.expect(wire.Drained)
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestDrainThatSpinsShowsNoProgress(t *testing.T) {
 	p, c := drains(t, "spins")
-	p.expect("looked")
+	p.Expect("looked")
 	c.progress(0)
-	p.goOn()
-	p.expect("asked")
+	p.GoOn()
+	p.Expect("asked")
 	c.until("progress rises", func() bool { return c.page.Progress().Load() == 1 })
-	p.goOn()
-	p.expect("looked again")
+	p.GoOn()
+	p.Expect("looked again")
 	c.progress(1)
 	c.is("DRAINING")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }

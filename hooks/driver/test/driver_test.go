@@ -21,29 +21,29 @@ func TestClosedGateHoldsALaunchUntilItIsGranted(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			a := newArbiter(t)
 			p := start(t, a, driver, nil, "submit", "launch")
-			p.expect("ready")
+			p.Expect("ready")
 			c := a.client()
 			c.is("CLOSED")
-			p.goOn()
+			p.GoOn()
 			c.expect(wire.Pending)
 			if n := c.page.Waiting().Load(); n != 1 {
 				t.Errorf("waiting is %d, want 1", n)
 			}
-			p.silent()
+			p.Silent()
 			c.grant()
-			p.expect("launched")
+			p.Expect("launched")
 			c.is("OPEN")
 			if n := c.page.Waiting().Load(); n != 0 {
 				t.Errorf("waiting is %d after the launch, want 0", n)
 			}
-			p.goOn()
-			p.expect("synced")
+			p.GoOn()
+			p.Expect("synced")
 			c.is("IDLE")
 			if n := c.page.Submitted().Load(); n != 1 {
 				t.Errorf("submitted is %d, want 1", n)
 			}
-			p.goOn()
-			p.done()
+			p.GoOn()
+			p.Done()
 		})
 	}
 }
@@ -71,20 +71,20 @@ func TestWorkIsSeenCompleteOnlyWhenItIs(t *testing.T) {
 			a := newArbiter(t)
 			a.auto.Store(true)
 			p := start(t, a, test.driver, nil, test.program, test.name)
-			p.expect("ready")
+			p.Expect("ready")
 			c := a.client()
-			p.goOn()
-			p.expect("launched")
+			p.GoOn()
+			p.Expect("launched")
 			c.is("OPEN")
 			c.want(1)
-			p.goOn()
-			p.expect("looked")
+			p.GoOn()
+			p.Expect("looked")
 			c.is("OPEN")
-			p.goOn()
-			p.expect("released")
+			p.GoOn()
+			p.Expect("released")
 			c.expect(wire.IdleMsg)
-			p.goOn()
-			p.done()
+			p.GoOn()
+			p.Done()
 		})
 	}
 }
@@ -93,44 +93,44 @@ func TestRevokedTurnDrains(t *testing.T) {
 	a := newArbiter(t)
 	a.auto.Store(true)
 	p := start(t, a, "fake.so", nil, "submit", "explicit")
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
-	p.expect("launched")
+	p.GoOn()
+	p.Expect("launched")
 	if !c.revoke() {
 		t.Fatal("the turn was over before it was revoked")
 	}
-	p.goOn()
-	p.expect("looked")
+	p.GoOn()
+	p.Expect("looked")
 	c.is("DRAINING")
-	p.goOn()
-	p.expect("released")
+	p.GoOn()
+	p.Expect("released")
 	c.expect(wire.Drained)
 	c.is("CLOSED")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestSynchronisingCallsProveWhatTheyCan(t *testing.T) {
 	a := newArbiter(t)
 	a.auto.Store(true)
 	p := start(t, a, "fake.so", nil, "submit", "proofs")
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
+	p.GoOn()
 	for {
-		line := p.line()
+		line := p.Line()
 		if line == "done" {
 			break
 		}
 		want, why, ok := strings.Cut(line, ": ")
 		if !ok {
-			t.Fatalf("the program said %q; stderr:\n%s", line, p.stderr)
+			t.Fatalf("the program said %q; stderr:\n%s", line, p.Stderr)
 		}
 		if want = map[string]string{"busy": "OPEN", "idle": "IDLE"}[want]; c.state() != want {
 			t.Errorf("%s: the word is %s, want %s", why, c.state(), want)
 		}
-		p.goOn()
+		p.GoOn()
 	}
 }
 
@@ -144,30 +144,30 @@ func TestDeadContextsHoldNothing(t *testing.T) {
 			a := newArbiter(t)
 			a.auto.Store(true)
 			p := start(t, a, "fake.so", nil, "submit", test.name)
-			p.expect("ready")
+			p.Expect("ready")
 			c := a.client()
-			p.goOn()
-			p.expect(test.busy)
+			p.GoOn()
+			p.Expect(test.busy)
 			c.is("OPEN")
-			p.goOn()
-			p.expect(test.gone)
+			p.GoOn()
+			p.Expect(test.gone)
 			c.is("IDLE")
-			p.goOn()
-			p.done()
+			p.GoOn()
+			p.Done()
 		})
 	}
 	t.Run("sticky error", func(t *testing.T) {
 		a := newArbiter(t)
 		a.auto.Store(true)
 		p := start(t, a, "fake.so", nil, "submit", "sticky")
-		p.expect("ready")
+		p.Expect("ready")
 		c := a.client()
-		p.goOn()
-		p.expect("launched")
+		p.GoOn()
+		p.Expect("launched")
 		c.want(1)
 		c.expect(wire.IdleMsg)
-		p.goOn()
-		p.done()
+		p.GoOn()
+		p.Done()
 	})
 }
 
@@ -175,30 +175,30 @@ func TestWholeContextIsManyStreams(t *testing.T) {
 	a := newArbiter(t)
 	a.auto.Store(true)
 	p := start(t, a, "fake.so", nil, "submit", "multi")
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
-	p.expect("launched")
+	p.GoOn()
+	p.Expect("launched")
 	c.is("OPEN")
-	p.goOn()
-	p.expect("synced")
+	p.GoOn()
+	p.Expect("synced")
 	c.is("IDLE")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestStreamsThatComeAndGoLeaveNothing(t *testing.T) {
 	a := newArbiter(t)
 	a.auto.Store(true)
 	p := start(t, a, "fake.so", nil, "submit", "churn")
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
-	p.expect("churned")
+	p.GoOn()
+	p.Expect("churned")
 	c.want(1)
 	c.expect(wire.IdleMsg)
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestThreadsUnderRevokes(t *testing.T) {
@@ -211,16 +211,16 @@ func underRevokes(t *testing.T, program, name string) {
 	a := newArbiter(t)
 	flight := witness(t, a)
 	p := start(t, a, "fake.so", nil, program, name)
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
+	p.GoOn()
 	turns := 0
 	for working := true; working; {
 		select {
-		case line := <-p.lines:
+		case line := <-p.Lines:
 			if line != "worked" {
-				_ = p.cmd.Wait()
-				t.Fatalf("the program said %q; %v; stderr:\n%s", line, p.cmd.ProcessState, p.stderr)
+				_ = p.Cmd.Wait()
+				t.Fatalf("the program said %q; %v; stderr:\n%s", line, p.Cmd.ProcessState, p.Stderr)
 			}
 			working = false
 		case <-c.msgs:
@@ -245,8 +245,8 @@ func underRevokes(t *testing.T, program, name string) {
 	if turns < 10 {
 		t.Errorf("only %d turns", turns)
 	}
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 // witness maps the fake driver's own count of what is in flight.
@@ -271,18 +271,18 @@ func witness(t *testing.T, a *arbiter) *atomic.Int32 {
 func TestCapturedCallsPassTheClosedGate(t *testing.T) {
 	a := newArbiter(t)
 	p := start(t, a, "fake.so", nil, "capture", "passes")
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
-	p.expect("captured")
+	p.GoOn()
+	p.Expect("captured")
 	c.is("CLOSED")
-	p.goOn()
+	p.GoOn()
 	c.expect(wire.Pending)
-	p.silent()
+	p.Silent()
 	c.grant()
-	p.expect("launched")
-	p.goOn()
-	p.done()
+	p.Expect("launched")
+	p.GoOn()
+	p.Done()
 }
 
 func TestDriversOwnCallsPass(t *testing.T) {
@@ -290,23 +290,23 @@ func TestDriversOwnCallsPass(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			a := newArbiter(t)
 			p := start(t, a, driver, nil, "submit", "self-calls")
-			p.expect("ready")
+			p.Expect("ready")
 			c := a.client()
-			p.goOn()
-			p.expect("loaded")
+			p.GoOn()
+			p.Expect("loaded")
 			c.is("CLOSED")
-			p.goOn()
-			p.done()
+			p.GoOn()
+			p.Done()
 		})
 	}
 }
 
 func TestEveryWayToLoadLeadsToUs(t *testing.T) {
 	a := newArbiter(t)
-	start(t, a, "fake-extra.so", nil, "loaded", "names").done()
-	start(t, a, "fake-extra.so", nil, "unknown").done()
-	start(t, a, "fake-old.so", nil, "loaded", "lacking").done()
-	start(t, a, "fake-symbolic.so", nil, "process", "before-init").expect("passed")
+	start(t, a, "fake-extra.so", nil, "loaded", "names").Done()
+	start(t, a, "fake-extra.so", nil, "unknown").Done()
+	start(t, a, "fake-old.so", nil, "loaded", "lacking").Done()
+	start(t, a, "fake-symbolic.so", nil, "process", "before-init").Expect("passed")
 }
 
 func TestGetProcAddressIsTranslated(t *testing.T) {
@@ -314,18 +314,18 @@ func TestGetProcAddressIsTranslated(t *testing.T) {
 		t.Run(driver, func(t *testing.T) {
 			a := newArbiter(t)
 			p := start(t, a, driver, nil, "loaded", "addresses")
-			p.expect("ready")
+			p.Expect("ready")
 			c := a.client()
 			c.expect(wire.Stats)
 			if c.last.A[0] != 1 || c.last.A[1] != 2 {
 				t.Errorf("unhooked %d and unknown %d, want 1 and 2", c.last.A[0], c.last.A[1])
 			}
-			p.goOn()
+			p.GoOn()
 			c.expect(wire.Pending)
 			c.grant()
-			p.expect("launched")
-			p.goOn()
-			p.done()
+			p.Expect("launched")
+			p.GoOn()
+			p.Done()
 		})
 	}
 }
@@ -333,15 +333,15 @@ func TestGetProcAddressIsTranslated(t *testing.T) {
 func TestHookStandsOverAnUnknownAddress(t *testing.T) {
 	a := newArbiter(t)
 	p := start(t, a, "fake-hidden.so", nil, "loaded", "hidden")
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
+	p.GoOn()
 	c.expect(wire.Pending)
-	p.silent()
+	p.Silent()
 	c.grant()
-	p.expect("launched")
-	p.goOn()
-	p.done()
+	p.Expect("launched")
+	p.GoOn()
+	p.Done()
 }
 
 func TestVisibleDevicesAreTheBoundOnes(t *testing.T) {
@@ -363,9 +363,9 @@ func TestVisibleDevicesAreTheBoundOnes(t *testing.T) {
 			a := newArbiter(t)
 			a.gpus = [][16]byte{uuid(1), uuid(2)}
 			p := start(t, a, "fake.so", test.env, "process", "visible")
-			p.expect(test.driver)
-			p.expect("process: " + test.process)
-			p.done()
+			p.Expect(test.driver)
+			p.Expect("process: " + test.process)
+			p.Done()
 		})
 	}
 }
@@ -408,10 +408,10 @@ func TestRefusedProcessIsTold(t *testing.T) {
 			a.refuse = &wire.Msg{Type: wire.Refused, Code: test.code}
 			a.refuse.SetText("because the test says so")
 			p := start(t, a, "fake.so", nil, "process", "result")
-			p.expect(test.result)
-			p.done()
-			if lines := strings.Count(p.stderr.String(), "\n"); lines != 1 || !strings.Contains(p.stderr.String(), "because the test says so") {
-				t.Errorf("stderr says %q", p.stderr)
+			p.Expect(test.result)
+			p.Done()
+			if lines := strings.Count(p.Stderr.String(), "\n"); lines != 1 || !strings.Contains(p.Stderr.String(), "because the test says so") {
+				t.Errorf("stderr says %q", p.Stderr)
 			}
 		})
 	}
@@ -420,9 +420,9 @@ func TestRefusedProcessIsTold(t *testing.T) {
 func TestInitTwiceIsOneClient(t *testing.T) {
 	a := newArbiter(t)
 	p := start(t, a, "fake.so", nil, "process", "twice")
-	p.expect("ready")
-	p.goOn()
-	p.done()
+	p.Expect("ready")
+	p.GoOn()
+	p.Done()
 	if n := a.hellos.Load(); n != 1 {
 		t.Errorf("%d processes said HELLO, want 1", n)
 	}
@@ -434,11 +434,11 @@ func TestThreadCancelledInInitLeavesNoLock(t *testing.T) {
 	p := start(t, a, "fake.so", nil, "process", "init-cancelled")
 	c := a.client()
 	c.expect(wire.Bind)
-	p.goOn()
-	p.expect("cancelled")
+	p.GoOn()
+	p.Expect("cancelled")
 	c.send(bound(a))
-	p.expect("works")
-	p.done()
+	p.Expect("works")
+	p.Done()
 }
 
 func TestFork(t *testing.T) {
@@ -446,38 +446,38 @@ func TestFork(t *testing.T) {
 		a := newArbiter(t)
 		a.auto.Store(true)
 		p := start(t, a, "fake.so", nil, "process", "fork-first")
-		p.expect("both")
+		p.Expect("both")
 		if n := a.hellos.Load(); n != 2 {
 			t.Errorf("%d processes said HELLO, want 2", n)
 		}
-		p.goOn()
-		p.done()
+		p.GoOn()
+		p.Done()
 	})
 	t.Run("after cuInit the child goes straight to the driver", func(t *testing.T) {
 		a := newArbiter(t)
 		a.auto.Store(true)
 		p := start(t, a, "fake.so", nil, "process", "fork-after")
-		p.expect("parent works")
+		p.Expect("parent works")
 		a.client().is("IDLE")
 		if n := a.hellos.Load(); n != 1 {
 			t.Errorf("%d processes said HELLO, want 1", n)
 		}
-		p.goOn()
-		p.done()
+		p.GoOn()
+		p.Done()
 	})
 	t.Run("the thread that forked ends in the child", func(t *testing.T) {
 		a := newArbiter(t)
 		a.auto.Store(true)
 		p := start(t, a, "fake.so", nil, "process", "fork-ends")
-		p.expect("ended")
-		p.done()
+		p.Expect("ended")
+		p.Done()
 	})
 	t.Run("a refused process gains nothing", func(t *testing.T) {
 		a := newArbiter(t)
 		a.refuse = &wire.Msg{Type: wire.Refused, Code: wire.ErrNoGPU}
 		p := start(t, a, "fake.so", nil, "process", "fork-refused")
-		p.expect("refused")
-		p.done()
+		p.Expect("refused")
+		p.Done()
 	})
 }
 
@@ -493,7 +493,7 @@ func TestProcessWithoutCUDACallDoesNothing(t *testing.T) {
 	// The leak check of a sanitizer can not run under strace.
 	p := startIn(t, a, []string{"ASAN_OPTIONS=detect_leaks=0"}, strace, "-f", "-o", trace, "-e", "trace=network,clone,clone3,fork,vfork,eventfd2,futex,?open,openat,mmap",
 		filepath.Join(built, "process"), "inert")
-	p.done()
+	p.Done()
 	data, err := os.ReadFile(trace)
 	if err != nil {
 		t.Fatal(err)

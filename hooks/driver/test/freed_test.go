@@ -19,9 +19,9 @@ func TestWhatIsFreedTwiceIsGivenBackOnce(t *testing.T) {
 	p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, program)
 	c := a.client()
 	said := p.rest()
-	_ = p.cmd.Wait()
-	if got := p.cmd.ProcessState.ExitCode(); said != want || got != status || p.stderr.String() != "" {
-		t.Errorf("with our library it says\n%s(exit status %d)\nwithout it\n%s(exit status %d); stderr:\n%s", said, got, want, status, p.stderr)
+	_ = p.Cmd.Wait()
+	if got := p.Cmd.ProcessState.ExitCode(); said != want || got != status || p.Stderr.String() != "" {
+		t.Errorf("with our library it says\n%s(exit status %d)\nwithout it\n%s(exit status %d); stderr:\n%s", said, got, want, status, p.Stderr)
 	}
 	c.used(0, 0)
 }

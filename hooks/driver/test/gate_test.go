@@ -12,17 +12,17 @@ import (
 func gate(t *testing.T, a *arbiter, name string) (*program, *client) {
 	t.Helper()
 	p := startIn(t, a, nil, built+"/moments", name)
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
+	p.GoOn()
 	return p, c
 }
 
 // end ends a program that only waits for it.
 func (p *program) end() {
 	p.t.Helper()
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 // Raising waiting and ringing is one step for signals and cancellation.
@@ -34,9 +34,9 @@ func TestNothingComesBetweenTheCountAndTheBell(t *testing.T) {
 			if n := c.page.Waiting().Load(); n != 1 {
 				t.Errorf("waiting is %d, want 1", n)
 			}
-			p.silent()
+			p.Silent()
 			c.grant()
-			p.expect("passed")
+			p.Expect("passed")
 			if n := c.page.Waiting().Load(); n != 0 {
 				t.Errorf("waiting is %d after the submission, want 0", n)
 			}
@@ -49,10 +49,10 @@ func TestCancelledThreadStillRingsIdle(t *testing.T) {
 	a := newArbiter(t)
 	a.auto.Store(true)
 	p, c := gate(t, a, "bell-idle")
-	p.expect("passed")
+	p.Expect("passed")
 	c.page.Wanted().Store(1) // no nudge: the thread alone tells
-	p.goOn()
-	p.expect("cancelled")
+	p.GoOn()
+	p.Expect("cancelled")
 	c.expect(wire.IdleMsg)
 	p.end()
 }
@@ -63,7 +63,7 @@ func TestSignalHandlerUndoesOnlyItsOwnThreadsClosing(t *testing.T) {
 			a := newArbiter(t)
 			a.auto.Store(true)
 			p, _ := gate(t, a, name)
-			p.expect("passed")
+			p.Expect("passed")
 			p.end()
 		})
 	}
@@ -77,7 +77,7 @@ func TestEachThreadCountsInASlotOfItsOwn(t *testing.T) {
 			a := newArbiter(t)
 			a.auto.Store(true)
 			p, _ := gate(t, a, name)
-			p.expect("passed")
+			p.Expect("passed")
 			p.end()
 		})
 	}
@@ -85,19 +85,19 @@ func TestEachThreadCountsInASlotOfItsOwn(t *testing.T) {
 
 func TestThreadThatMayNotWaitPassesAndRingsNoBell(t *testing.T) {
 	p, c := gate(t, newArbiter(t), "may-not-wait")
-	p.expect("passed")
-	p.goOn()
+	p.Expect("passed")
+	p.GoOn()
 	c.expect(wire.Pending)
 	c.grant()
-	p.expect("passed again")
+	p.Expect("passed again")
 	p.end()
 }
 
 func TestThreadThatEndsInItsWaitWaitsNoMore(t *testing.T) {
 	p, c := gate(t, newArbiter(t), "wait-ended")
 	c.expect(wire.Pending)
-	p.goOn()
-	p.expect("ended")
+	p.GoOn()
+	p.Expect("ended")
 	if n := c.page.Waiting().Load(); n != 0 {
 		t.Errorf("waiting is %d, want 0", n)
 	}
@@ -109,13 +109,13 @@ func TestResumeOvertakesWhoMeantTheTurnBefore(t *testing.T) {
 		a := newArbiter(t)
 		a.auto.Store(true)
 		p, c := gate(t, a, "stale-closer")
-		p.expect("closing")
+		p.Expect("closing")
 		c.is("CLOSING")
 		c.revoke()
 		c.is("DRAINING")
 		c.resume()
-		p.goOn()
-		p.expect("closed")
+		p.GoOn()
+		p.Expect("closed")
 		c.is("OPEN")
 		p.end()
 	})
@@ -123,15 +123,15 @@ func TestResumeOvertakesWhoMeantTheTurnBefore(t *testing.T) {
 		a := newArbiter(t)
 		a.auto.Store(true)
 		p, c := gate(t, a, "stale-drain")
-		p.expect("submitted")
+		p.Expect("submitted")
 		c.revoke()
-		p.expect("drained")
+		p.Expect("drained")
 		c.resume()
-		p.goOn()
-		p.expect("submitted again")
+		p.GoOn()
+		p.Expect("submitted again")
 		c.want(1)
-		p.goOn()
-		p.expect("looked")
+		p.GoOn()
+		p.Expect("looked")
 		c.is("OPEN")
 		p.end()
 	})
@@ -141,16 +141,16 @@ func TestGapsAreCountedByLength(t *testing.T) {
 	a := newArbiter(t)
 	a.auto.Store(true)
 	p, c := gate(t, a, "gaps")
-	p.expect("bucket 31 +3")
-	p.expect("bucket 30 +1")
-	p.expect("idle")
+	p.Expect("bucket 31 +3")
+	p.Expect("bucket 30 +1")
+	p.Expect("idle")
 	// A gap that ends by a take is none of them.
 	c.revoke()
 	c.is("CLOSED")
 	c.grant()
 	c.is("IDLE")
-	p.goOn()
-	p.expect("counted")
+	p.GoOn()
+	p.Expect("counted")
 	c.is("OPEN")
 	p.end()
 }

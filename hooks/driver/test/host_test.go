@@ -16,13 +16,13 @@ func TestHostFunctionNeverWaits(t *testing.T) {
 	p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, trap(t, sim, "host_function"))
 	c := a.client()
 	const refused = ": 800 800 800 800 800 800" // CUDA_ERROR_NOT_PERMITTED, the driver's own answer
-	p.expect("host function" + refused)
-	p.expect("callback" + refused)
+	p.Expect("host function" + refused)
+	p.Expect("callback" + refused)
 	if n := c.page.Waiting().Load(); n != 0 {
 		t.Errorf("waiting is %d, want 0", n)
 	}
 	c.is("CLOSED")
-	if said := p.rest(); said != "" || p.cmd.Wait() != nil || p.stderr.String() != "" {
-		t.Errorf("it ended with %v and said %q; stderr:\n%s", p.cmd.ProcessState, said, p.stderr)
+	if said := p.rest(); said != "" || p.Cmd.Wait() != nil || p.Stderr.String() != "" {
+		t.Errorf("it ended with %v and said %q; stderr:\n%s", p.Cmd.ProcessState, said, p.Stderr)
 	}
 }

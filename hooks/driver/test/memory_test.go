@@ -25,37 +25,37 @@ func limited(t testing.TB, limit uint64) *arbiter {
 func memory(t *testing.T, a *arbiter, test string) (*program, *client) {
 	t.Helper()
 	p := start(t, a, "fake.so", nil, "memory", test)
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
+	p.GoOn()
 	return p, c
 }
 
 // shown waits until the program says this, and looks at its ledger.
 func (p *program) shown(c *client, what string, used uint64) {
 	p.t.Helper()
-	p.expect(what)
+	p.Expect(what)
 	c.used(0, used)
-	p.goOn()
+	p.GoOn()
 }
 
 // follow checks all that the program says: what it did, and the MiB of its
 // first GPU that it then uses.
 func (p *program) follow(c *client) {
 	p.t.Helper()
-	for line := p.line(); line != "done"; line = p.line() {
+	for line := p.Line(); line != "done"; line = p.Line() {
 		what, number, ok := strings.Cut(line, ": ")
 		used, err := strconv.ParseUint(number, 10, 64)
 		if !ok || err != nil {
-			p.t.Fatalf("the program said %q; stderr:\n%s", line, p.stderr)
+			p.t.Fatalf("the program said %q; stderr:\n%s", line, p.Stderr)
 		}
 		if got := c.uses(0); got != used*mib {
 			p.t.Errorf("%s: the process uses %d bytes, want %d MiB", what, got, used)
 		}
-		p.goOn()
+		p.GoOn()
 	}
-	if err := p.cmd.Wait(); err != nil {
-		p.t.Fatalf("%v; stderr:\n%s", err, p.stderr)
+	if err := p.Cmd.Wait(); err != nil {
+		p.t.Fatalf("%v; stderr:\n%s", err, p.Stderr)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestMemoryDoesNotRunOutByAllocatingAndFreeing(t *testing.T) {
 		p, c := memory(t, limited(t, 64*mib), "cycles")
 		p.shown(c, "freed", 0)
 		p.shown(c, "full", 64)
-		p.done()
+		p.Done()
 	})
 	for _, name := range []string{"pool-cycles", "late-pool-cycles"} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestMemoryDoesNotRunOutByAllocatingAndFreeing(t *testing.T) {
 			p, c := memory(t, limited(t, 64*mib), name)
 			p.shown(c, "kept", 40)
 			p.shown(c, "reclaimed", 60)
-			p.done()
+			p.Done()
 		})
 	}
 }
@@ -101,7 +101,7 @@ func TestPoolsAreChargedWhatTheyReserve(t *testing.T) {
 	p.shown(c, "kept", 32)
 	p.shown(c, "destroyed", 0)
 	p.shown(c, "of the host", 0)
-	p.done()
+	p.Done()
 }
 
 func TestMemoryOfTheHostIsNotChargedAndNoContextIsNeeded(t *testing.T) {
@@ -110,14 +110,14 @@ func TestMemoryOfTheHostIsNotChargedAndNoContextIsNeeded(t *testing.T) {
 	p.shown(c, "of the host", 0)
 	p.shown(c, "of the device", 40)
 	p.shown(c, "released", 0)
-	p.done()
+	p.Done()
 }
 
 func TestTotalIsTheLimitAndNeverMoreThanThereIs(t *testing.T) {
 	t.Parallel()
 	a := limited(t, 100*mib)
 	p := start(t, a, "fake.so", nil, "memory", "info")
-	p.expect("without a context 100")
+	p.Expect("without a context 100")
 	for _, test := range []struct {
 		limit uint64
 		free  string
@@ -128,14 +128,14 @@ func TestTotalIsTheLimitAndNeverMoreThanThereIs(t *testing.T) {
 		{5000, "free 290 of 300", "total 300"}, // more than the GPU has
 	} {
 		a.ledger.set(0, test.limit*mib)
-		p.goOn()
-		p.expect(test.free)
-		p.expect(test.total)
+		p.GoOn()
+		p.Expect(test.free)
+		p.Expect(test.total)
 	}
-	p.expect("Fake GPU (vGPU)")
-	p.expect("Fake GPU (v")
-	p.expect("Fake")
-	p.done()
+	p.Expect("Fake GPU (vGPU)")
+	p.Expect("Fake GPU (v")
+	p.Expect("Fake")
+	p.Done()
 }
 
 // The limit is the container's, over all its processes, and may change.
@@ -143,34 +143,34 @@ func TestFreeIsWhatOtherProcessesLeave(t *testing.T) {
 	t.Parallel()
 	a := limited(t, 100*mib)
 	one, c1 := memory(t, a, "beside")
-	one.expect("free 100")
+	one.Expect("free 100")
 	two := startIn(t, a, nil, filepath.Join(built, "memory"), "beside")
-	two.expect("ready")
+	two.Expect("ready")
 	c2 := a.client()
-	two.goOn()
-	two.expect("free 100")
+	two.GoOn()
+	two.Expect("free 100")
 
-	one.goOn()
-	one.expect("0")
-	two.goOn()
-	two.expect("0")
-	one.goOn()
-	one.expect("free 20")
-	one.goOn()
-	one.expect("2") // out of memory, though this process uses 40 of 100
+	one.GoOn()
+	one.Expect("0")
+	two.GoOn()
+	two.Expect("0")
+	one.GoOn()
+	one.Expect("free 20")
+	one.GoOn()
+	one.Expect("2") // out of memory, though this process uses 40 of 100
 	c1.used(0, 40)
 
 	a.ledger.set(0, 120*mib)
-	two.goOn()
-	two.expect("free 40")
-	two.goOn()
-	two.expect("0")
+	two.GoOn()
+	two.Expect("free 40")
+	two.GoOn()
+	two.Expect("0")
 	c2.used(0, 80)
 	a.ledger.set(0, 60*mib)
-	one.goOn()
-	one.expect("free 0")
-	one.goOn()
-	one.expect("2")
+	one.GoOn()
+	one.Expect("free 0")
+	one.GoOn()
+	one.Expect("2")
 	c1.used(0, 40)
 }
 
@@ -180,18 +180,18 @@ func TestFreeIsWhatOtherVGPUsLeave(t *testing.T) {
 	a := limited(t, 100*mib)
 	a.ledger.others = 30 * mib
 	p, _ := memory(t, a, "beside")
-	p.expect("free 70")
-	p.goOn()
-	p.expect("0")
-	p.goOn()
-	p.expect("free 30")
+	p.Expect("free 70")
+	p.GoOn()
+	p.Expect("0")
+	p.GoOn()
+	p.Expect("free 30")
 	a.ledger.mu.Lock()
 	a.ledger.others = 90 * mib
 	a.ledger.mu.Unlock()
-	p.goOn()
-	p.expect("0") // the fake vgpud lets it
-	p.goOn()
-	p.expect("free 0")
+	p.GoOn()
+	p.Expect("0") // the fake vgpud lets it
+	p.GoOn()
+	p.Expect("free 0")
 }
 
 // After its limit was lowered below its use, a process does not allocate anew
@@ -201,14 +201,14 @@ func TestWhatIsFreedBeyondALoweredLimitIsAskedFor(t *testing.T) {
 	a := limited(t, 100*mib)
 	p, c := memory(t, a, "lowered")
 	p.shown(c, "allocated", 80)
-	p.expect("lower it")
+	p.Expect("lower it")
 	a.ledger.set(0, 50*mib)
 	c.page.Over().Store(1)
 	a.ledger.recallAll(0)
-	p.goOn()
+	p.GoOn()
 	p.shown(c, "freed and refused", 60)
 	p.shown(c, "up to the limit", 50)
-	p.done()
+	p.Done()
 }
 
 func TestCreditIsRecalledWhileThreadsAllocate(t *testing.T) {
@@ -218,9 +218,9 @@ func TestCreditIsRecalledWhileThreadsAllocate(t *testing.T) {
 	p, c := memory(t, a, "recalled")
 	for over := false; !over; {
 		select {
-		case line := <-p.lines:
+		case line := <-p.Lines:
 			if over = true; line != "exact" {
-				t.Fatalf("the program said %q; stderr:\n%s", line, p.stderr)
+				t.Fatalf("the program said %q; stderr:\n%s", line, p.Stderr)
 			}
 		case <-time.After(200 * time.Microsecond):
 			a.ledger.recallAll(0)
@@ -233,8 +233,8 @@ func TestCreditIsRecalledWhileThreadsAllocate(t *testing.T) {
 	if n := a.ledger.asked.Load(); n < 2 {
 		t.Errorf("vgpud was asked %d times: nothing was recalled", n)
 	}
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestMemoryWhileVgpudIsAway(t *testing.T) {
@@ -243,11 +243,11 @@ func TestMemoryWhileVgpudIsAway(t *testing.T) {
 		t.Helper()
 		a.ledger.chunk = 20 * mib
 		p, c := memory(t, a, "away")
-		p.expect("leased")
+		p.Expect("leased")
 		a.away()
-		p.goOn()
+		p.GoOn()
 		p.shown(c, "within", 20)
-		p.expect("asks")
+		p.Expect("asks")
 		return p, c
 	}
 	t.Run("it waits, and asks again", func(t *testing.T) {
@@ -256,11 +256,11 @@ func TestMemoryWhileVgpudIsAway(t *testing.T) {
 		p, _ := toQuestion(t, a)
 		a.back()
 		c := a.client() // with the same page
-		p.expect("0")
+		p.Expect("0")
 		c.used(0, 25)
-		p.goOn()
+		p.GoOn()
 		p.shown(c, "freed", 5)
-		p.done()
+		p.Done()
 	})
 	t.Run("and is told that there is no more", func(t *testing.T) {
 		t.Parallel()
@@ -268,7 +268,7 @@ func TestMemoryWhileVgpudIsAway(t *testing.T) {
 		p, _ := toQuestion(t, a)
 		a.back()
 		c := a.client()
-		p.expect("2")
+		p.Expect("2")
 		c.used(0, 20)
 	})
 	t.Run("a vGPU that was removed gets none", func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestMemoryWhileVgpudIsAway(t *testing.T) {
 		p, _ := toQuestion(t, a)
 		a.gone.Store(true)
 		a.back()
-		p.expect("2")
+		p.Expect("2")
 	})
 	t.Run("nor one that is refused", func(t *testing.T) {
 		t.Parallel()
@@ -285,28 +285,28 @@ func TestMemoryWhileVgpudIsAway(t *testing.T) {
 		p, _ := toQuestion(t, a)
 		a.ledger.removed.Store(true)
 		a.back()
-		p.expect("2")
+		p.Expect("2")
 	})
 	t.Run("it goes on alone, as the node's policy says", func(t *testing.T) {
 		t.Parallel()
 		a := opening(t)
 		a.ledger.set(0, 64*mib)
 		p, c := toQuestion(t, a)
-		p.expect("0")
+		p.Expect("0")
 		c.used(0, 25)
 		a.back()
 		c = a.client()
 		c.used(0, 25)
-		p.goOn()
+		p.GoOn()
 		p.shown(c, "freed", 5)
-		p.done()
+		p.Done()
 	})
 	t.Run("but not beyond the limit that it knows", func(t *testing.T) {
 		t.Parallel()
 		a := opening(t)
 		a.ledger.set(0, 24*mib)
 		p, c := toQuestion(t, a)
-		p.expect("2")
+		p.Expect("2")
 		c.used(0, 20)
 	})
 }
@@ -318,15 +318,15 @@ func TestQuestionsWhileVgpudIsAway(t *testing.T) {
 		a.ledger.set(0, 64*mib)
 		a.ledger.chunk = mib
 		other, c := memory(t, a, "asks-away") // has 20 MiB
-		other.expect("free 44 of 64")
+		other.Expect("free 44 of 64")
 		p := startIn(t, a, nil, filepath.Join(built, "memory"), "asks-away")
-		p.expect("ready")
+		p.Expect("ready")
 		a.client()
-		p.goOn()
-		p.expect("free 24 of 64")
+		p.GoOn()
+		p.Expect("free 24 of 64")
 		a.away()
-		p.goOn()
-		p.expect("free 44 of 64")
+		p.GoOn()
+		p.Expect("free 44 of 64")
 		return p, c
 	}
 	t.Run("and is waited for", func(t *testing.T) {
@@ -337,19 +337,19 @@ func TestQuestionsWhileVgpudIsAway(t *testing.T) {
 		a.back()
 		a.client()
 		a.client().until("the context that was made meanwhile is told", func() bool { return a.ledger.told.Load() > told })
-		p.goOn()
-		p.expect("2") // another has 20
-		p.goOn()
-		p.expect("0")
+		p.GoOn()
+		p.Expect("2") // another has 20
+		p.GoOn()
+		p.Expect("0")
 	})
 	t.Run("and is not waited for", func(t *testing.T) {
 		t.Parallel()
 		a := opening(t)
 		p, _ := ask(t, a)
-		p.goOn()
-		p.expect("2") // another had 20
-		p.goOn()
-		p.expect("0")
+		p.GoOn()
+		p.Expect("2") // another had 20
+		p.GoOn()
+		p.Expect("0")
 	})
 }
 
@@ -361,14 +361,14 @@ func TestThreadThatAsksForMemory(t *testing.T) {
 		a.ledger.silent.Store(true)
 		p, c := memory(t, a, "interrupted")
 		c.until("the question came", func() bool { return a.ledger.asked.Load() > 0 })
-		p.goOn()
-		p.expect("handled")
+		p.GoOn()
+		p.Expect("handled")
 		a.ledger.silent.Store(false)
 		a.hangUp()
 		c = a.client()
 		p.shown(c, "answered", 5)
 		p.shown(c, "freed", 0)
-		p.done()
+		p.Done()
 	})
 	t.Run("is not inside the gate", func(t *testing.T) {
 		t.Parallel()
@@ -384,7 +384,7 @@ func TestThreadThatAsksForMemory(t *testing.T) {
 		a.hangUp()
 		c = a.client()
 		p.shown(c, "launched", 40)
-		p.done()
+		p.Done()
 	})
 	t.Run("keeps no process from its end", func(t *testing.T) {
 		t.Parallel()
@@ -392,8 +392,8 @@ func TestThreadThatAsksForMemory(t *testing.T) {
 		a.ledger.silent.Store(true)
 		p, c := memory(t, a, "exits")
 		c.until("the question came", func() bool { return a.ledger.asked.Load() > 0 })
-		p.goOn()
-		p.done()
+		p.GoOn()
+		p.Done()
 	})
 }
 
@@ -403,18 +403,18 @@ func TestDevicesAreToldApartByTheirUUIDs(t *testing.T) {
 	a := limited(t, 1<<40)
 	a.gpus = [][16]byte{uuid(1), uuid(2)}
 	p := start(t, a, "fake.so", []string{"CUDA_VISIBLE_DEVICES=1,0"}, "memory", "device-order")
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
-	p.expect("on the second GPU")
+	p.GoOn()
+	p.Expect("on the second GPU")
 	c.used(0, 0)
 	c.used(1, 10)
-	p.goOn()
-	p.expect("on the first GPU")
+	p.GoOn()
+	p.Expect("on the first GPU")
 	c.used(0, 20)
 	c.used(1, 10)
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestVgpudIsToldWhenTheDriversOwnUseChanges(t *testing.T) {
@@ -424,22 +424,22 @@ func TestVgpudIsToldWhenTheDriversOwnUseChanges(t *testing.T) {
 	for i, what := range []string{
 		"a context", "a module", "no module", "the primary context", "no primary context", "no context",
 	} {
-		p.expect(what)
+		p.Expect(what)
 		c.until(what+" was told", func() bool { return a.ledger.told.Load() == int32(i+1) })
-		p.goOn()
+		p.GoOn()
 	}
-	p.expect("many modules")
+	p.Expect("many modules")
 	c.until("the context was told", func() bool { return a.ledger.told.Load() == 7 })
 	a.ledger.silent.Store(true)
-	p.goOn()
-	p.expect("loaded")
+	p.GoOn()
+	p.Expect("loaded")
 	c.until("the first was told", func() bool { return a.ledger.told.Load() == 8 })
 	// What was not answered is told again, once for all.
 	a.hangUp()
 	c = a.client()
 	c.until("it was told again", func() bool { return a.ledger.told.Load() == 9 })
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 	if n := a.ledger.told.Load(); n != 9 {
 		t.Errorf("it was told %d times, want 9", n)
 	}
@@ -459,5 +459,5 @@ func TestMemoryOfTheSimulatedGPU(t *testing.T) {
 	p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, filepath.Join(built, "memory"), "plain")
 	c := a.client()
 	p.shown(c, "left", 0)
-	p.done()
+	p.Done()
 }

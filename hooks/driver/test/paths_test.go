@@ -49,22 +49,22 @@ func TestEveryWayToSubmitWaitsForTheTurn(t *testing.T) {
 		t.Run(way, func(t *testing.T) {
 			a, machine := onMachine(t, sim)
 			p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, program, way)
-			p.expect("ready")
+			p.Expect("ready")
 			c := a.client()
-			p.goOn()
+			p.GoOn()
 			c.expect(wire.Pending)
 			if n := worked(t, sim, machine); n != 0 {
 				t.Errorf("%d pieces of work were submitted at the closed gate", n)
 			}
 			c.grant()
-			p.expect("done")
-			p.expect("over")
+			p.Expect("done")
+			p.Expect("over")
 			if n := worked(t, sim, machine); n != 1 {
 				t.Errorf("%d pieces of work were submitted in the turn, want 1", n)
 			}
 			c.is("IDLE")
-			p.goOn()
-			p.expect("")
+			p.GoOn()
+			p.Expect("")
 		})
 	}
 }
@@ -72,5 +72,5 @@ func TestEveryWayToSubmitWaitsForTheTurn(t *testing.T) {
 func TestNothingIsSynchronisedInALaunchOrCapture(t *testing.T) {
 	a := newArbiter(t)
 	go turns(a)
-	start(t, a, "fake.so", nil, onFake(t, "unsynchronised")).done()
+	start(t, a, "fake.so", nil, onFake(t, "unsynchronised")).Done()
 }

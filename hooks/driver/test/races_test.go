@@ -16,9 +16,9 @@ func begin(t *testing.T, env []string, args ...string) (*program, *client) {
 	a := newArbiter(t)
 	a.auto.Store(true)
 	p := start(t, a, "fake.so", env, args...)
-	p.expect("ready")
+	p.Expect("ready")
 	c := a.client()
-	p.goOn()
+	p.GoOn()
 	return p, c
 }
 
@@ -29,10 +29,10 @@ func looked(p *program, c *client) {
 	deadline := time.After(patience)
 	for {
 		select {
-		case line := <-p.lines:
+		case line := <-p.Lines:
 			if line != "looked" {
-				_ = p.cmd.Wait()
-				p.t.Fatalf("the program said %q, want \"looked\"; stderr:\n%s", line, p.stderr)
+				_ = p.Cmd.Wait()
+				p.t.Fatalf("the program said %q, want \"looked\"; stderr:\n%s", line, p.Stderr)
 			}
 			c.is("OPEN")
 			return
@@ -50,15 +50,15 @@ func looked(p *program, c *client) {
 func watched(t *testing.T, args ...string) {
 	t.Helper()
 	p, c := begin(t, nil, args...)
-	p.expect("launched")
+	p.Expect("launched")
 	c.want(1)
-	p.goOn()
+	p.GoOn()
 	looked(p, c)
-	p.goOn()
-	p.expect("released")
+	p.GoOn()
+	p.Expect("released")
 	c.expect(wire.IdleMsg)
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestHandleReusedDuringDestroyIsNotComplete(t *testing.T) {
@@ -72,35 +72,35 @@ func TestHandleReusedDuringDestroyIsNotComplete(t *testing.T) {
 
 func TestFailedDestroyKeepsTheStream(t *testing.T) {
 	p, c := begin(t, nil, "overlap", "destroy-fails")
-	p.expect("launched")
+	p.Expect("launched")
 	c.is("OPEN")
-	p.goOn()
-	p.expect("synced")
+	p.GoOn()
+	p.Expect("synced")
 	c.is("IDLE")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestPrimaryContextsOfTwoGPUsAreMadeAtOnce(t *testing.T) {
 	p, _ := begin(t, nil, "overlap", "primaries")
-	p.done()
+	p.Done()
 }
 
 func TestReleaseThatWasNotTheLastKeepsTheWork(t *testing.T) {
 	p, c := begin(t, nil, "overlap", "primary-kept")
-	p.expect("launched")
+	p.Expect("launched")
 	c.want(1)
-	p.goOn()
+	p.GoOn()
 	looked(p, c)
-	p.goOn()
-	p.expect("released")
+	p.GoOn()
+	p.Expect("released")
 	c.expect(wire.IdleMsg)
 	c.want(0)
-	p.goOn()
-	p.expect("synced")
+	p.GoOn()
+	p.Expect("synced")
 	c.is("IDLE")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestEventRecordedTwiceAtOnceProvesNothing(t *testing.T) {
@@ -137,41 +137,41 @@ func TestGreenContextThatEndsIsNotComplete(t *testing.T) {
 
 func TestStickyErrorOnAPerThreadStreamDrains(t *testing.T) {
 	p, c := begin(t, nil, "submit", "sticky-per-thread")
-	p.expect("launched")
+	p.Expect("launched")
 	c.revoke()
 	c.expect(wire.Drained)
-	p.goOn()
-	p.expect("told")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Expect("told")
+	p.GoOn()
+	p.Done()
 }
 
 func TestConstructorAtTheGateDoesNotStopTheDrain(t *testing.T) {
 	p, c := begin(t, []string{"PLUGIN=" + filepath.Join(built, "plugin.so")}, "overlap", "plugin")
-	p.expect("loading")
-	p.expect("in the constructor")
+	p.Expect("loading")
+	p.Expect("in the constructor")
 	if !c.revoke() {
 		t.Fatal("the turn was over before it was revoked")
 	}
 	c.expect(wire.Drained)
-	p.goOn()
-	p.expect("launch: 0")
-	p.expect("loaded")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Expect("launch: 0")
+	p.Expect("loaded")
+	p.GoOn()
+	p.Done()
 }
 
 func TestCaptureProbesLegacyStreamsOfAllContexts(t *testing.T) {
 	p, c := begin(t, nil, "capture", "other-context")
-	p.expect("capturing")
+	p.Expect("capturing")
 	if !c.revoke() {
 		t.Fatal("the turn was over before it was revoked")
 	}
 	c.expect(wire.Drained)
-	p.goOn()
-	p.expect("went on")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Expect("went on")
+	p.GoOn()
+	p.Done()
 }
 
 func TestCaptureThatProbesIsAlone(t *testing.T) {
@@ -179,43 +179,43 @@ func TestCaptureThatProbesIsAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, _ := begin(t, nil, "capture", name)
-			p.done()
+			p.Done()
 		})
 	}
 }
 
 func TestCopyThatDoesNotWaitProvesNothing(t *testing.T) {
 	p, c := begin(t, nil, "submit", "no-bytes")
-	p.expect("copied")
+	p.Expect("copied")
 	c.is("OPEN")
-	p.goOn()
-	p.expect("arrived")
+	p.GoOn()
+	p.Expect("arrived")
 	c.is("IDLE")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestDetachOnlyLowersACount(t *testing.T) {
 	p, c := begin(t, nil, "submit", "detach")
-	p.expect("detached")
+	p.Expect("detached")
 	c.is("OPEN")
-	p.goOn()
-	p.expect("destroyed")
+	p.GoOn()
+	p.Expect("destroyed")
 	c.is("IDLE")
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestLaunchInAnExitHandlerDoesNotHang(t *testing.T) {
 	p, c := begin(t, nil, "process", "exit-handler")
-	p.expect("launched")
+	p.Expect("launched")
 	if !c.revoke() {
 		t.Fatal("the turn was over before it was revoked")
 	}
-	p.goOn()
-	p.expect("late: 0")
-	p.expect("")
-	if err := p.cmd.Wait(); err != nil {
-		t.Fatalf("%v; stderr:\n%s", err, p.stderr)
+	p.GoOn()
+	p.Expect("late: 0")
+	p.Expect("")
+	if err := p.Cmd.Wait(); err != nil {
+		t.Fatalf("%v; stderr:\n%s", err, p.Stderr)
 	}
 }

@@ -34,16 +34,16 @@ func TestLedgerAndDriverReconcile(t *testing.T) {
 					p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, filepath.Join(built, "reconcile"),
 						strconv.Itoa(seed), strconv.Itoa(threads), strconv.Itoa(knows))
 					c := a.client()
-					p.expect("ready")
+					p.Expect("ready")
 					if oom > 0 {
 						if out, err := command("simgpu/bin/simgpu", "inject", machine, "--gpu", "0", "--oom-at", strconv.Itoa(oom)).CombinedOutput(); err != nil {
 							t.Fatalf("%v\n%s", err, out)
 						}
 					}
-					p.goOn()
+					p.GoOn()
 					p.reconciles(c)
 					p.reconciles(c)
-					p.done()
+					p.Done()
 				})
 			}
 		}
@@ -54,11 +54,11 @@ func TestLedgerAndDriverReconcile(t *testing.T) {
 func (p *program) reconciles(c *client) {
 	p.t.Helper()
 	var driver, rounded uint64
-	if _, err := fmt.Sscan(p.line(), &driver, &rounded); err != nil {
-		p.t.Fatalf("%v; stderr:\n%s", err, p.stderr)
+	if _, err := fmt.Sscan(p.Line(), &driver, &rounded); err != nil {
+		p.t.Fatalf("%v; stderr:\n%s", err, p.Stderr)
 	}
 	if ours := c.uses(0); ours > driver || ours+rounded < driver {
 		p.t.Errorf("the ledger says %d, the driver %d, of which at most %d is rounded up", ours, driver, rounded)
 	}
-	p.goOn()
+	p.GoOn()
 }

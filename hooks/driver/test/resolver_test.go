@@ -55,12 +55,12 @@ func TestResolverIsTheFirstCall(t *testing.T) {
 		t.Fatalf("without our library it ended with %d and said\n%s", status, want)
 	}
 	p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, args...)
-	p.expect(counts)
+	p.Expect(counts)
 	c := a.client()
 	c.expect(wire.Pending)
-	p.silent()
+	p.Silent()
 	c.grant()
-	p.expect("launched")
+	p.Expect("launched")
 	if n := a.hellos.Load(); n != 1 {
 		t.Errorf("the process said HELLO %d times, want 1", n)
 	}
@@ -72,7 +72,7 @@ func TestInitThatEntersAgainDoesNotHang(t *testing.T) {
 	compile(t, "fake-reenters.so", "-DREENTERS", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1",
 		"testdata/fake_driver.c", "testdata/fake_memory.c")
 	a := newArbiter(t)
-	start(t, a, "fake-reenters.so", nil, "process", "reentered").done()
+	start(t, a, "fake-reenters.so", nil, "process", "reentered").Done()
 	if n := a.hellos.Load(); n != 1 {
 		t.Errorf("the process said HELLO %d times, want 1", n)
 	}

@@ -222,9 +222,6 @@ func TestProgramsOfTheSimulatedDriverDoNotNoticeUs(t *testing.T) {
 }
 
 func (test ownProgram) run(t *testing.T, sim, driver string) {
-	if test.name == "numba" && os.Getenv("VGPU_TEST_CFLAGS") != "" {
-		t.Skip("the interpreter is built without the sanitizer")
-	}
 	kernels, err := filepath.Abs("../../../integration/kernels")
 	if err != nil {
 		t.Fatal(err)
@@ -253,11 +250,11 @@ func (test ownProgram) run(t *testing.T, sim, driver string) {
 	}
 	p := startIn(t, a, append(test.env, "SIMGPU_MACHINE="+machine, "NUMBA_CUDA_DRIVER=/vgpulib/libcuda.so.1"), args...)
 	said := ""
-	for line := p.line(); line != ""; line = p.line() {
+	for line := p.Line(); line != ""; line = p.Line() {
 		said += line + "\n"
 	}
-	if err := p.cmd.Wait(); err != nil {
-		t.Fatalf("%v; stderr:\n%s", err, p.stderr)
+	if err := p.Cmd.Wait(); err != nil {
+		t.Fatalf("%v; stderr:\n%s", err, p.Stderr)
 	}
 	if !strings.HasPrefix(said, test.says) {
 		t.Errorf("the program said %q, want %q", said, test.says)

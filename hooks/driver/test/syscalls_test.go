@@ -9,10 +9,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/vgpu-shim/vgpu/hooks/driver/test/jail"
 )
 
 // straced starts a program in a jail under strace, which writes to the file that
-// is returned. env can name another library (VGPU_JAIL_LIB).
+// is returned. env can name another library (jail.LibraryVariable).
 func straced(t *testing.T, a *arbiter, driver string, env []string, args ...string) (*program, string) {
 	t.Helper()
 	strace, err := exec.LookPath("strace")
@@ -39,24 +41,21 @@ func lines(t *testing.T, file string) []string {
 // A million launches, ten thousand of them with a wait behind that ends the turn's
 // use of the GPU: as many system calls as the driver itself makes, none.
 func TestProcessAloneMakesNoSystemCall(t *testing.T) {
-	if os.Getenv("VGPU_TEST_CFLAGS") != "" {
-		t.Skip("a sanitizer makes its own")
-	}
 	for name, env := range map[string][]string{
-		"the driver alone": {"VGPU_JAIL_LIB=" + filepath.Join(built, "bench.so")},
+		"the driver alone": {jail.LibraryVariable + "=" + filepath.Join(built, "bench.so")},
 		"with the library": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newArbiter(t)
 			a.auto.Store(true)
 			p, trace := straced(t, a, "bench.so", env, "alone")
-			p.expect("begin")
-			p.expect("end")
+			p.Expect("begin")
+			p.Expect("end")
 			if env == nil {
 				a.client().is("IDLE")
 			}
-			p.goOn()
-			p.done()
+			p.GoOn()
+			p.Done()
 			inside, found := false, 0
 			for _, line := range lines(t, trace) {
 				switch {
@@ -81,13 +80,10 @@ var ofTheLoader = regexp.MustCompile(`^(openat|read|pread64|fstat|newfstatat|mma
 // Invariant 10, by the list of all calls: for a program that never calls CUDA the
 // loader maps one file more, and nothing else is different.
 func TestProcessWithoutCUDACallMakesNoSystemCallOfOurs(t *testing.T) {
-	if os.Getenv("VGPU_TEST_CFLAGS") != "" {
-		t.Skip("a sanitizer makes its own")
-	}
 	call := regexp.MustCompile(`^\d+ +(\w+)\(`)
 	calls := func(env []string) (map[string]int, int) {
 		p, trace := straced(t, newArbiter(t), "fake.so", env, "process", "inert")
-		p.done()
+		p.Done()
 		n, opened := map[string]int{}, 0
 		for _, line := range lines(t, trace) {
 			if m := call.FindStringSubmatch(line); m != nil {
@@ -99,7 +95,7 @@ func TestProcessWithoutCUDACallMakesNoSystemCallOfOurs(t *testing.T) {
 		}
 		return n, opened
 	}
-	bare, one := calls([]string{"VGPU_JAIL_LIB=" + filepath.Join(built, "fake.so")})
+	bare, one := calls([]string{jail.LibraryVariable + "=" + filepath.Join(built, "fake.so")})
 	ours, two := calls(nil)
 	if one != 1 || two != 2 {
 		t.Fatalf("%d and %d files of a driver were loaded, want 1 and 2", one, two)

@@ -12,12 +12,13 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/hooks/driver/test/jail"
 )
 
 // Places in a jail's root. libraries stands for the directories that glibc
 // searches by default.
 const (
-	libraries     = "vgpulib"
 	muslReal      = ".vgpu-musl/libcuda.so"
 	muslLibraries = ".vgpu-musl/lib"
 	muslPath      = "etc/ld-musl-x86_64.path"
@@ -71,7 +72,7 @@ func (t toolchain) searched() string {
 	if t.musl {
 		return "/" + muslLibraries
 	}
-	return "/" + libraries
+	return "/" + jail.Libraries
 }
 
 // command runs a built program outside of any jail.
@@ -96,13 +97,13 @@ func jailMusl(root string) error {
 	if err := os.Mkdir(filepath.Join(root, muslLibraries), 0o755); err != nil {
 		return err
 	}
-	if err := bind(filepath.Join(root, libraries), muslLibraries); err != nil {
+	if err := bind(filepath.Join(root, jail.Libraries), muslLibraries); err != nil {
 		return err
 	}
-	if err := bind(filepath.Join(filepath.Dir(os.Getenv("VGPU_JAIL_LIB")), filepath.Base(muslPath)), muslPath); err != nil {
+	if err := bind(filepath.Join(filepath.Dir(jail.Library()), filepath.Base(muslPath)), muslPath); err != nil {
 		return err
 	}
-	driver := filepath.Join(os.Getenv("VGPU_JAIL_DIR"), "libcuda.so")
+	driver := filepath.Join(jail.Dir(), "libcuda.so")
 	if _, err := os.Stat(driver); errors.Is(err, fs.ErrNotExist) {
 		return nil // a test of the gate alone
 	}

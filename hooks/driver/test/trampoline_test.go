@@ -21,5 +21,5 @@ func compile(t *testing.T, out string, args ...string) string {
 func TestTrampolineKeepsEveryArgument(t *testing.T) {
 	driver := compile(t, "arguments-driver.so", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "testdata/arguments_driver.c")
 	compile(t, "arguments", "testdata/arguments.c", driver)
-	start(t, newArbiter(t), "arguments-driver.so", nil, "arguments").done()
+	start(t, newArbiter(t), "arguments-driver.so", nil, "arguments").Done()
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vgpu-shim/vgpu/hooks/driver/test/jail"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -96,19 +97,19 @@ func same(t *testing.T, sim string, clients int32, env []string, args ...string)
 	go turns(a)
 	p := startIn(t, a, append(env, "SIMGPU_MACHINE="+machine), args...)
 	said := p.rest()
-	_ = p.cmd.Wait()
+	_ = p.Cmd.Wait()
 	if n := a.hellos.Load(); n != clients {
 		t.Errorf("%d clients said HELLO, want %d", n, clients)
 	}
-	if got := p.cmd.ProcessState.ExitCode(); said != want || got != status || p.stderr.String() != "" {
-		t.Errorf("with our library it says\n%s(exit status %d)\nwithout it\n%s(exit status %d); stderr:\n%s", said, got, want, status, p.stderr)
+	if got := p.Cmd.ProcessState.ExitCode(); said != want || got != status || p.Stderr.String() != "" {
+		t.Errorf("with our library it says\n%s(exit status %d)\nwithout it\n%s(exit status %d); stderr:\n%s", said, got, want, status, p.Stderr)
 	}
 }
 
 // rest is all that a program says until it ends.
 func (p *program) rest() (said string) {
 	p.t.Helper()
-	for line := p.line(); line != ""; line = p.line() {
+	for line := p.Line(); line != ""; line = p.Line() {
 		said += line + "\n"
 	}
 	return said
@@ -170,7 +171,7 @@ func TestSetuidProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	const nobody, inJail = 65534, "/.vgpu"
-	program := trap(t, sim, "setuid", "-Wl,-rpath,/"+libraries)
+	program := trap(t, sim, "setuid", "-Wl,-rpath,/"+jail.Libraries)
 	said := map[string]string{}
 	for _, library := range []string{filepath.Join(sim, "lib", "libcuda.so.999.10"), filepath.Join(built, "libvgpu-cuda.so")} {
 		a, machine := onMachine(t, sim)
@@ -190,9 +191,9 @@ func TestSetuidProgram(t *testing.T) {
 			t.Fatal(err)
 		}
 		go turns(a)
-		p := startIn(t, a, []string{"SIMGPU_MACHINE=" + inJail + "/machine", "VGPU_JAIL_LIB=" + library}, inJail+"/setuid")
-		if said[filepath.Base(library)] = p.rest(); p.cmd.Wait() != nil {
-			t.Errorf("with %s: %v; stderr:\n%s", library, p.cmd.ProcessState, p.stderr)
+		p := startIn(t, a, []string{"SIMGPU_MACHINE=" + inJail + "/machine", jail.LibraryVariable + "=" + library}, inJail+"/setuid")
+		if said[filepath.Base(library)] = p.rest(); p.Cmd.Wait() != nil {
+			t.Errorf("with %s: %v; stderr:\n%s", library, p.Cmd.ProcessState, p.Stderr)
 		}
 	}
 	want := "secure: 1, user another\ncomputes\n"
@@ -232,7 +233,7 @@ func TestCrowdOfProcessesStartsAtOnce(t *testing.T) {
 	for range crowd {
 		clients = append(clients, a.client())
 	}
-	p.expect(strconv.Itoa(crowd) + " processes computed")
+	p.Expect(strconv.Itoa(crowd) + " processes computed")
 	t.Logf("%d processes in %v", crowd, time.Since(began))
 	for _, c := range clients {
 		if n := c.page.Submitted().Load(); n != 1 {
@@ -255,19 +256,19 @@ func TestAbortInTheMiddleOfATurn(t *testing.T) {
 	holder := a.client()
 	holder.expect(wire.Pending)
 	holder.grant()
-	first.expect("launched")
+	first.Expect("launched")
 	second := startIn(t, a, env, trap(t, sim, "crowd"))
 	next := a.client()
 	next.expect(wire.Pending)
-	second.silent()
-	first.goOn()
+	second.Silent()
+	first.GoOn()
 	for range holder.msgs { // until the connection ends
 	}
 	next.grant()
-	second.expect("1 processes computed")
-	_ = first.cmd.Wait()
-	if status := first.cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGABRT {
-		t.Errorf("the first program ended with %v", first.cmd.ProcessState)
+	second.Expect("1 processes computed")
+	_ = first.Cmd.Wait()
+	if status := first.Cmd.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGABRT {
+		t.Errorf("the first program ended with %v", first.Cmd.ProcessState)
 	}
 }
 
@@ -275,18 +276,18 @@ func TestDaemonThatClosesEveryDescriptor(t *testing.T) {
 	compile(t, "trap-daemon", "testdata/traps/daemon.c", filepath.Join(built, "fake.so"))
 	a := newArbiter(t)
 	p := start(t, a, "fake.so", nil, "trap-daemon")
-	p.expect("closed")
+	p.Expect("closed")
 	c := a.client()
-	p.goOn()
+	p.GoOn()
 	c.expect(wire.Pending)
 	c.grant()
-	p.expect("launched")
+	p.Expect("launched")
 	c.is("IDLE")
 	c.revoke()
-	p.goOn()
+	p.GoOn()
 	c.expect(wire.Pending)
 	c.grant()
-	p.expect("launched again")
+	p.Expect("launched again")
 	if n := a.hellos.Load(); n != 1 {
 		t.Errorf("the process said HELLO %d times, want 1", n)
 	}

@@ -49,24 +49,24 @@ func TestAnUploadThatComesWithAGraphIsWork(t *testing.T) {
 	install(t, filepath.Join(sim, "lib", "libcuda.so.999.10"), filepath.Join(a.dir, "libcuda.so"))
 	p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, bin)
 	c := a.client()
-	p.expect("made without an upload")
+	p.Expect("made without an upload")
 	c.expect(wire.Pending)
 	if all, _ := uploads(t, machine); all != 0 {
 		t.Fatalf("%d uploads without a turn", all)
 	}
 	c.grant()
-	p.expect("uploading")
+	p.Expect("uploading")
 	if all, over := uploads(t, machine); all != 1 || over != 0 {
 		t.Fatalf("%d uploads, %d over, want one that waits for its stream", all, over)
 	}
 	if !c.revoke() {
 		t.Error("the turn was over with an upload in flight")
 	}
-	p.goOn()
+	p.GoOn()
 	c.until("the turn ends", func() bool { return c.state() == "CLOSED" })
 	if _, over := uploads(t, machine); over != 1 {
 		t.Error("the turn ended before the upload")
 	}
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }

@@ -28,21 +28,21 @@ func TestFullStreamHoldsWhoSubmits(t *testing.T) {
 			a.auto.Store(true)
 			// The fake driver allocates memory, in a signal handler too.
 			p := start(t, a, "fake.so", []string{"TSAN_OPTIONS=report_signal_unsafe=0"}, "held", name)
-			p.expect("ready")
+			p.Expect("ready")
 			a.client().page.QueueUS().Store(anHour)
-			p.goOn()
-			p.done()
+			p.GoOn()
+			p.Done()
 		})
 	}
 }
 
 func TestMarksGoWithTheirStreams(t *testing.T) {
 	p, c := begin(t, nil, "held", "churn")
-	p.expect("churned")
+	p.Expect("churned")
 	c.want(1)
 	c.expect(wire.IdleMsg)
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 // bounded builds the programs of testdata/bound, once.
@@ -93,12 +93,12 @@ func ranBounded(t *testing.T, prepare func(c *client), args ...string) []operati
 	install(t, filepath.Join(sim, "lib", "libcuda.so.999.10"), filepath.Join(a.dir, "libcuda.so"))
 	args[0] = filepath.Join(built, "bound-"+args[0])
 	p := startIn(t, a, []string{"SIMGPU_MACHINE=" + machine}, append([]string{args[0], kernels}, args[1:]...)...)
-	p.expect("ready")
+	p.Expect("ready")
 	if c := a.client(); prepare != nil {
 		prepare(c)
 	}
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 	return operations(t, sim, machine)
 }
 

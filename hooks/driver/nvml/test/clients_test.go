@@ -45,9 +45,6 @@ func TestNVIDIAsGoClient(t *testing.T) {
 // client runs a client in a vGPU with one of the two GPUs.
 func client(t *testing.T, args ...string) {
 	t.Helper()
-	if os.Getenv("VGPU_TEST_CFLAGS") != "" {
-		return // a sanitizer must be linked to the program
-	}
 	m := newMachine(t, 2)
 	gpu := gpusOf(t, m)[1].uuid()
 	v := newVgpud(t, gpu)

@@ -108,28 +108,28 @@ func TestInitAsksNothingAndACountBindsNothing(t *testing.T) {
 	m := newMachine(t, 2)
 	v := newVgpud(t, gpusOf(t, m)[1].uuid())
 	p := start(t, v, m, "inert")
-	p.expect("initialised")
+	p.Expect("initialised")
 	if _, ever := v.connections(); ever != 0 {
 		t.Errorf("%d connections after nvmlInit", ever)
 	}
-	p.goOn()
-	p.expect("counted 1")
+	p.GoOn()
+	p.Expect("counted 1")
 	if q := v.questions(); fmt.Sprint(q) != "[tell]" {
 		t.Errorf("for a count vgpud was asked %v", q)
 	}
-	p.goOn()
-	p.expect("found")
+	p.GoOn()
+	p.Expect("found")
 	if q := v.questions(); fmt.Sprint(q) != "[bind]" {
 		t.Errorf("for a handle vgpud was asked %v", q)
 	}
 	if now, _ := v.connections(); now != 1 {
 		t.Errorf("%d connections stand", now)
 	}
-	p.goOn()
-	p.expect("shut down")
+	p.GoOn()
+	p.Expect("shut down")
 	until(t, "the connection ends", func() bool { now, _ := v.connections(); return now == 0 })
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 	// The witness: nobody has called the driver.
 	log, err := exec.Command(filepath.Join(simulated, "bin", "simgpu"), "log", m).CombinedOutput()
 	if err != nil || !strings.HasPrefix(string(log), "seq") || strings.Contains(string(log), "\tcu") {
@@ -207,9 +207,9 @@ func TestMoreProcessesAreAnnouncedThanCome(t *testing.T) {
 	v.announced = 1 << 63
 	v.set(gpu, usage{limit: mib, used: 7, processes: processes(3)})
 	p := start(t, v, m, "absence")
-	p.expect("initialised")
-	p.goOn()
-	p.expect("used 7 by 3")
+	p.Expect("initialised")
+	p.GoOn()
+	p.Expect("used 7 by 3")
 }
 
 func TestUtilisationIsTheHeldTime(t *testing.T) {
@@ -239,8 +239,8 @@ func TestNoListLeadsToOthers(t *testing.T) {
 		v := newVgpud(t, uuidOf(4), uuidOf(2))
 		v.set(uuidOf(2), usage{limit: mib, heldPPM: 200_000})
 		p := startOver(t, v, filepath.Join(built, "fake.so"), "/nowhere", "nearby")
-		p.expect("20 10") // of the GPU's 80 and 40
-		p.done()
+		p.Expect("20 10") // of the GPU's 80 and 40
+		p.Done()
 	}
 }
 
@@ -254,25 +254,25 @@ func TestForkedChildrenAskForThemselves(t *testing.T) {
 	}
 	v.set(gpu, usage{limit: 9, used: 1})
 	p := start(t, v, m, "forks")
-	p.expect("parent 1")
+	p.Expect("parent 1")
 	v.set(gpu, usage{limit: 9, used: 2})
-	p.goOn()
-	p.expect("child 2")
+	p.GoOn()
+	p.Expect("child 2")
 	connections(2)
-	p.goOn()
-	p.expect("parent 2")
+	p.GoOn()
+	p.Expect("parent 2")
 	connections(1)
 	v.set(gpu, usage{limit: 9, used: 3})
-	p.goOn()
-	p.expect("clone 3")
+	p.GoOn()
+	p.Expect("clone 3")
 	connections(2)
-	p.goOn()
-	p.expect("parent 3")
-	p.goOn()
-	p.expect("shut down")
+	p.GoOn()
+	p.Expect("parent 3")
+	p.GoOn()
+	p.Expect("shut down")
 	connections(0)
-	p.goOn()
-	p.done()
+	p.GoOn()
+	p.Done()
 }
 
 func TestSixtyFourThreads(t *testing.T) {
@@ -280,7 +280,7 @@ func TestSixtyFourThreads(t *testing.T) {
 	gpu := gpusOf(t, m)[0].uuid()
 	v := newVgpud(t, gpu)
 	v.set(gpu, usage{limit: 1000000000, used: 123000000, processes: processes(40)})
-	start(t, v, m, "crowd").done()
+	start(t, v, m, "crowd").Done()
 	if _, ever := v.connections(); ever > 3 { // one that counts, one that binds
 		t.Errorf("%d connections", ever)
 	}
@@ -293,23 +293,23 @@ func TestVgpudIsAway(t *testing.T) {
 	v.set(gpu, usage{limit: 9, used: 1, processes: processes(1)})
 	v.away()
 	p := start(t, v, m, "absence")
-	p.expect("initialised")
-	p.goOn()
-	p.says("vgpud does not answer at /.vgpu/sock; waiting for it")
-	p.silent()
+	p.Expect("initialised")
+	p.GoOn()
+	p.Says("vgpud does not answer at /.vgpu/sock; waiting for it")
+	p.Silent()
 	v.back()
-	p.expect("used 1 by 1")
+	p.Expect("used 1 by 1")
 	// Once told, it answers what it was told last.
 	v.away()
 	v.set(gpu, usage{limit: 9, used: 2, processes: processes(2)})
 	for range 2 {
-		p.goOn()
-		p.expect("used 1 by 1")
+		p.GoOn()
+		p.Expect("used 1 by 1")
 	}
 	v.back()
 	v.questions()
-	p.goOn()
-	p.expect("used 2 by 2")
+	p.GoOn()
+	p.Expect("used 2 by 2")
 	// What it was told is to stay so: the new vgpud binds it again.
 	if q := v.questions(); q[0] != "bind" {
 		t.Errorf("the new vgpud was asked %v", q)
@@ -324,9 +324,9 @@ func TestAVgpudThatStandsStillIsAskedNowAndThen(t *testing.T) {
 	v := newVgpud(t, gpu)
 	v.set(gpu, usage{limit: 9, used: 1, processes: processes(1)})
 	p := start(t, v, m, "absence")
-	p.expect("initialised")
-	p.goOn()
-	p.expect("used 1 by 1")
+	p.Expect("initialised")
+	p.GoOn()
+	p.Expect("used 1 by 1")
 	speak := func(mute bool) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
@@ -334,15 +334,15 @@ func TestAVgpudThatStandsStillIsAskedNowAndThen(t *testing.T) {
 	}
 	speak(true)
 	for range 4 {
-		p.goOn()
-		p.expect("used 1 by 1")
+		p.GoOn()
+		p.Expect("used 1 by 1")
 	}
 	if _, ever := v.connections(); ever > 3 {
 		t.Errorf("%d connections", ever)
 	}
 	speak(false)
 	v.set(gpu, usage{limit: 9, used: 2, processes: processes(2)})
-	until(t, "it is asked again", func() bool { p.goOn(); return p.line() == "used 2 by 2" })
+	until(t, "it is asked again", func() bool { p.GoOn(); return p.Line() == "used 2 by 2" })
 }
 
 func TestAWaitForABindCanBeInterrupted(t *testing.T) {
@@ -350,13 +350,13 @@ func TestAWaitForABindCanBeInterrupted(t *testing.T) {
 	v := newVgpud(t, gpusOf(t, m)[0].uuid())
 	v.slow = true
 	p := start(t, v, m, "interrupted")
-	p.says("vgpu: waiting for a GPU: all are taken")
-	p.goOn()
-	p.expect("asked")
-	p.silent()
+	p.Says("vgpu: waiting for a GPU: all are taken")
+	p.GoOn()
+	p.Expect("asked")
+	p.Silent()
 	v.bind()
-	p.expect("found")
-	p.done()
+	p.Expect("found")
+	p.Done()
 }
 
 func TestAVGPUThatIsElsewhereIsNoAnswer(t *testing.T) {
@@ -364,19 +364,19 @@ func TestAVGPUThatIsElsewhereIsNoAnswer(t *testing.T) {
 	gpus := gpusOf(t, m)
 	v := newVgpud(t, gpus[0].uuid())
 	p := start(t, v, m, "moved")
-	p.expect("0")
+	p.Expect("0")
 	v.mu.Lock()
 	v.gpus = [][16]byte{gpus[1].uuid()}
 	v.mu.Unlock()
-	p.goOn()
+	p.GoOn()
 	// The same connection stands, and vgpud says that the GPU is not the vGPU's.
-	p.expect("23")
+	p.Expect("23")
 	v.away()
 	v.back()
-	p.goOn()
+	p.GoOn()
 	// A new connection is told who the vGPU is now.
-	p.expect("2 0")
-	p.done()
+	p.Expect("2 0")
+	p.Done()
 }
 
 func TestARefusalIsAnErrorAndSaid(t *testing.T) {
@@ -385,10 +385,10 @@ func TestARefusalIsAnErrorAndSaid(t *testing.T) {
 	v.refuse = &wire.Msg{Type: wire.Refused, Code: wire.ErrNoGPU}
 	copy(v.refuse.Text[:], "no GPU has 8Gi left")
 	p := start(t, v, m, "refused")
-	p.expect("count 1")
-	p.expect("23 23") // NVML_ERROR_INSUFFICIENT_RESOURCES
-	p.done()
-	if got := p.stderr.String(); got != "vgpu: vgpud refused: no GPU has 8Gi left\n" {
+	p.Expect("count 1")
+	p.Expect("23 23") // NVML_ERROR_INSUFFICIENT_RESOURCES
+	p.Done()
+	if got := p.Stderr.String(); got != "vgpu: vgpud refused: no GPU has 8Gi left\n" {
 		t.Errorf("stderr: %q", got)
 	}
 }
@@ -399,9 +399,9 @@ func TestARefusedCountIsNotTheNodes(t *testing.T) {
 	v := newVgpud(t, gpusOf(t, m)[0].uuid())
 	v.refuse, v.refuseAll = &wire.Msg{Type: wire.Refused, Code: wire.ErrRemoved}, true
 	p := start(t, v, m, "refused", "all")
-	p.expect("count 77")
-	p.expect("999 999") // NVML_ERROR_UNKNOWN
-	p.done()
+	p.Expect("count 77")
+	p.Expect("999 999") // NVML_ERROR_UNKNOWN
+	p.Done()
 }
 
 // A program that closes what it did not open does not cut its connection.
@@ -410,7 +410,7 @@ func TestDescriptorsAreOutOfTheWay(t *testing.T) {
 	gpu := gpusOf(t, m)[0].uuid()
 	v := newVgpud(t, gpu)
 	v.set(gpu, usage{limit: 9, used: 1})
-	start(t, v, m, "descriptors").done()
+	start(t, v, m, "descriptors").Done()
 	if _, ever := v.connections(); ever != 1 {
 		t.Errorf("%d connections", ever)
 	}
