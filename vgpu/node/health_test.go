@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
@@ -162,11 +164,19 @@ func late(l *loop) *vgpu {
 
 // told runs what is posted until an event was told.
 func (l *loop) told(what string) bool {
-	for deadline := time.Now().Add(patience); !slices.Contains(since(l.events, 0), what); l.poller.runPosted() {
-		if time.Now().After(deadline) || l.store.writes.Load() > 100 {
+	was := func() bool { return slices.Contains(since(l.events, 0), what) }
+	return l.runs(func() bool { return was() || l.store.writes.Load() > 100 }) && was()
+}
+
+// runs runs what is posted, as soon as it is, until ok; false if that does not come.
+func (l *loop) runs(ok func() bool) bool {
+	posted := []unix.PollFd{{Fd: int32(l.poller.wake), Events: unix.POLLIN}}
+	for deadline := time.Now().Add(patience); !ok(); l.poller.runPosted() {
+		left := time.Until(deadline)
+		if left <= 0 {
 			return false
 		}
-		time.Sleep(time.Millisecond) // between two looks
+		_, _ = unix.Poll(posted, int(left.Milliseconds()))
 	}
 	return true
 }

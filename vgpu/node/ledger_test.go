@@ -293,12 +293,6 @@ func TestTheLedgerIsExactWhateverHappens(t *testing.T) {
 		w.add(0)
 		w.add(300)
 		some := func(most uint64) uint64 { return rapid.Uint64Range(1, most).Draw(t, "bytes") }
-		one := func() int {
-			if len(w.processes) == 0 {
-				w.add(0)
-			}
-			return rapid.IntRange(0, len(w.processes)-1).Draw(t, "process")
-		}
 		anyVGPU := func() *vgpu {
 			keys := make([]arbiter.ID, 0, len(w.l.vgpus))
 			for key := range w.l.vgpus {
@@ -306,6 +300,14 @@ func TestTheLedgerIsExactWhateverHappens(t *testing.T) {
 			}
 			slices.Sort(keys)
 			return w.l.vgpus[rapid.SampledFrom(keys).Draw(t, "vgpu")]
+		}
+		one := func() int {
+			if len(w.processes) == 0 {
+				if err := w.start(anyVGPU()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return rapid.IntRange(0, len(w.processes)-1).Draw(t, "process")
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"reserve": func(*rapid.T) { w.add(some(500)) },

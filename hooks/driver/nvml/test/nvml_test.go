@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
@@ -99,7 +100,7 @@ func TestOnlyTheVGPUsDevicesAreThere(t *testing.T) {
 				}
 			}
 			// The last shutdown hangs up.
-			until(t, "the connection ends", func() bool { now, _ := v.connections(); return now == 0 })
+			v.settles(0)
 		})
 	}
 }
@@ -127,7 +128,7 @@ func TestInitAsksNothingAndACountBindsNothing(t *testing.T) {
 	}
 	p.GoOn()
 	p.Expect("shut down")
-	until(t, "the connection ends", func() bool { now, _ := v.connections(); return now == 0 })
+	v.settles(0)
 	p.GoOn()
 	p.Done()
 	// The witness: nobody has called the driver.
@@ -248,29 +249,25 @@ func TestForkedChildrenAskForThemselves(t *testing.T) {
 	m := newMachine(t, 1)
 	gpu := gpusOf(t, m)[0].uuid()
 	v := newVgpud(t, gpu)
-	connections := func(n int) {
-		t.Helper()
-		until(t, fmt.Sprint(n, " connections"), func() bool { now, _ := v.connections(); return now == n })
-	}
 	v.set(gpu, usage{limit: 9, used: 1})
 	p := start(t, v, m, "forks")
 	p.Expect("parent 1")
 	v.set(gpu, usage{limit: 9, used: 2})
 	p.GoOn()
 	p.Expect("child 2")
-	connections(2)
+	v.settles(2)
 	p.GoOn()
 	p.Expect("parent 2")
-	connections(1)
+	v.settles(1)
 	v.set(gpu, usage{limit: 9, used: 3})
 	p.GoOn()
 	p.Expect("clone 3")
-	connections(2)
+	v.settles(2)
 	p.GoOn()
 	p.Expect("parent 3")
 	p.GoOn()
 	p.Expect("shut down")
-	connections(0)
+	v.settles(0)
 	p.GoOn()
 	p.Done()
 }
@@ -342,7 +339,19 @@ func TestAVgpudThatStandsStillIsAskedNowAndThen(t *testing.T) {
 	}
 	speak(false)
 	v.set(gpu, usage{limit: 9, used: 2, processes: processes(2)})
-	until(t, "it is asked again", func() bool { p.GoOn(); return p.Line() == "used 2 by 2" })
+	// It asks only when it is asked, and not before some time has passed.
+	questions := time.NewTicker(10 * time.Millisecond)
+	defer questions.Stop()
+	for late := time.After(patience); ; {
+		select {
+		case <-questions.C:
+		case <-late:
+			t.Fatal("it is not asked again")
+		}
+		if p.GoOn(); p.Line() == "used 2 by 2" {
+			break
+		}
+	}
 }
 
 func TestAWaitForABindCanBeInterrupted(t *testing.T) {

@@ -22,6 +22,7 @@ type vgpud struct {
 	mu        sync.Mutex
 	listener  *net.UnixListener
 	conns     map[*net.UnixConn]bool
+	changed   chan struct{} // closed when conns is another than it was
 	accepted  int
 	bound     bool
 	slow      bool // an IDENTITY that binds is told to wait
@@ -42,7 +43,7 @@ type usage struct {
 
 func newVgpud(t testing.TB, gpus ...[16]byte) *vgpud {
 	t.Helper()
-	v := &vgpud{t: t, dir: t.TempDir(), gpus: gpus, conns: map[*net.UnixConn]bool{}, usage: map[[16]byte]usage{}}
+	v := &vgpud{t: t, dir: t.TempDir(), gpus: gpus, conns: map[*net.UnixConn]bool{}, changed: make(chan struct{}), usage: map[[16]byte]usage{}}
 	v.back()
 	t.Cleanup(v.away)
 	return v
@@ -70,6 +71,7 @@ func (v *vgpud) back() {
 			v.mu.Lock()
 			v.accepted++
 			v.conns[conn] = true
+			v.tellChange()
 			v.mu.Unlock()
 			go v.serve(conn)
 		}
@@ -91,6 +93,7 @@ func (v *vgpud) serve(conn *net.UnixConn) {
 		conn.Close()
 		v.mu.Lock()
 		delete(v.conns, conn)
+		v.tellChange()
 		v.mu.Unlock()
 	}()
 	buf := make([]byte, wire.MsgSize)
@@ -201,6 +204,30 @@ func (v *vgpud) set(uuid [16]byte, u usage) {
 	v.usage[uuid] = u
 }
 
+// tellChange wakes who waits for another number of connections; under the lock.
+func (v *vgpud) tellChange() {
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// settles waits until so many connections stand.
+func (v *vgpud) settles(want int) {
+	v.t.Helper()
+	for late := time.After(patience); ; {
+		v.mu.Lock()
+		now, changed := len(v.conns), v.changed
+		v.mu.Unlock()
+		if now == want {
+			return
+		}
+		select {
+		case <-changed:
+		case <-late:
+			v.t.Fatalf("%d connections stand, want %d", now, want)
+		}
+	}
+}
+
 // connections is how many stand, and how many ever did.
 func (v *vgpud) connections() (now, ever int) {
 	v.mu.Lock()
@@ -214,14 +241,4 @@ func (v *vgpud) questions() []string {
 	defer v.mu.Unlock()
 	defer func() { v.asked = nil }()
 	return v.asked
-}
-
-// until waits for something that must happen.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
 }
