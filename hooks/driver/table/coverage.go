@@ -119,8 +119,8 @@ there. "passes" is a jump to the driver's own function with every register and t
 
 A name that the host's driver has and the table lacks passes too: it is found through the library's dependency on the
 real file. A look-up of such a name by cuGetProcAddress is counted (unknown), and where its name sounds like work that
-nobody gates it is counted apart (unhooked); both are shown per vGPU and by vgpu doctor. What no user-space library can
-gate stands in [limits.md](limits.md).
+nobody gates it is counted apart (unhooked); both are shown per vGPU (vgpu ps, metrics). vgpu doctor compares the
+driver's file with ours. What no user-space library can gate stands in [limits.md](limits.md).
 
 | class | names | means |
 |---|---|---|
