@@ -71,7 +71,7 @@ func wanted(h handler, s bundle.Summary) (request.Request, error) {
 	if err != nil {
 		return request.Request{}, invalid(err)
 	}
-	req, err := request.Parse(ours, s.Annotations[request.ContainerName], h.DefaultCount)
+	req, err := h.Limits.Parse(ours, s.Annotations[request.ContainerName], h.DefaultCount)
 	if err != nil {
 		return request.Request{}, invalid(err)
 	}

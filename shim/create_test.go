@@ -20,6 +20,7 @@ import (
 
 	"github.com/vgpu-shim/vgpu/shim/bundle"
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
 func TestCreateGivesAVGPU(t *testing.T) {
@@ -165,11 +166,13 @@ func TestCreateRefusesARequest(t *testing.T) {
 		{"a value that is wrong", specWith(`{"vgpu-shim.dev/weight": "-5"}`), []string{"*"}, []string{"vgpu-shim.dev/weight", "-5", "1 to"}},
 		{"an unknown key", specWith(`{"vgpu-shim.dev/wieght": "5"}`), []string{"*"}, []string{"vgpu-shim.dev/wieght", "weight"}},
 		{"a key that is not allowed", specWith(`{"vgpu-shim.dev/weight": "5"}`), []string{"memory"}, []string{"vgpu-shim.dev/weight", "memory"}},
+		{"more than is allowed", specWith(`{"vgpu-shim.dev/weight": "5000"}`), []string{"*"}, []string{"vgpu-shim.dev/weight", "5000", "at most 1000"}},
 		{"a spec that is no JSON", `{`, []string{"*"}, []string{"config.json"}},
 	} {
 		t.Run(c.description, func(t *testing.T) {
 			f := newFixture(t, c.spec)
 			f.config.AllowAnnotations = c.allow
+			f.config.Limits = request.Limits{"weight": "1000"}
 			err := f.create()
 			if !errdefs.IsInvalidArgument(errgrpc.ToNative(err)) {
 				t.Errorf("error is %v, want an invalid argument", err)

@@ -39,6 +39,8 @@ type Config struct {
 	// AllowAnnotations are patterns (path.Match) for the annotations that a
 	// container may use.
 	AllowAnnotations []string
+	// Limits are the most that a container may ask for.
+	Limits request.Limits
 	// Runc are options for the runc task service.
 	Runc Runc
 }
@@ -114,10 +116,11 @@ func defaultCount(program string) int {
 // runc there, because that is where an administrator looks for SystemdCgroup.
 // A nil field was not in the document.
 type document struct {
-	Version          *int      `toml:"version"`
-	Address          *string   `toml:"address"`
-	DefaultCount     *int      `toml:"default_count"`
-	AllowAnnotations *[]string `toml:"allow_annotations"`
+	Version          *int           `toml:"version"`
+	Address          *string        `toml:"address"`
+	DefaultCount     *int           `toml:"default_count"`
+	AllowAnnotations *[]string      `toml:"allow_annotations"`
+	Limits           map[string]any `toml:"limits"`
 	Runc             struct {
 		BinaryName    *string `toml:"binary_name"`
 		Root          *string `toml:"root"`
@@ -160,6 +163,13 @@ func (c *Config) overlay(data []byte) error {
 	set(&c.Address, d.Address)
 	set(&c.DefaultCount, d.DefaultCount)
 	set(&c.AllowAnnotations, d.AllowAnnotations)
+	for key, value := range d.Limits {
+		if c.Limits == nil {
+			c.Limits = request.Limits{}
+		}
+		// A number may stand without quotes, as it does in the rest of the file.
+		c.Limits[key] = fmt.Sprint(value)
+	}
 
 	r := &c.Runc
 	set(&r.BinaryName, d.BinaryName, d.Runc.BinaryName)
@@ -184,6 +194,9 @@ func (c *Config) validate() error {
 	}
 	if c.DefaultCount < 0 {
 		return fmt.Errorf("default_count is %d, want 0 or more", c.DefaultCount)
+	}
+	if err := c.Limits.Check(); err != nil {
+		return err
 	}
 	for _, p := range c.AllowAnnotations {
 		if _, err := path.Match(strings.TrimPrefix(p, request.Prefix), ""); err != nil {

@@ -3,14 +3,18 @@
 package config
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
 func file(t *testing.T, content string) string {
@@ -74,6 +78,11 @@ shim_cgroup = "/shims"
 				c.Runc = Runc{BinaryName: "crun", SystemdCgroup: &no, Root: "/r", IoUID: 5, NoPivotRoot: true}
 			}),
 		},
+		{
+			"limits, key by key, as text or as numbers",
+			Sources{File: file(t, "[limits]\nmemory = '8Gi'\nweight = 200\nmin-share = 0.5"), ConfigBody: []byte("[limits]\nweight = '100'")},
+			with(func(c *Config) { c.Limits = request.Limits{"memory": "8Gi", "weight": "100", "min-share": "0.5"} }),
+		},
 		{"no annotation allowed", Sources{ConfigBody: []byte("allow_annotations = []")}, with(func(c *Config) { c.AllowAnnotations = []string{} })},
 	} {
 		t.Run(c.description, func(t *testing.T) {
@@ -102,6 +111,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"a relative address", Sources{ConfigBody: []byte("address = 'vgpud.sock'")}, []string{"vgpud.sock", "absolute"}},
 		{"a negative count", Sources{ConfigBody: []byte("default_count = -1")}, []string{"default_count", "-1"}},
 		{"a bad pattern", Sources{ConfigBody: []byte("allow_annotations = ['[']")}, []string{"allow_annotations", "["}},
+		{"a limit of what has none", Sources{ConfigBody: []byte("[limits]\nmodel = 'A100'")}, []string{"limits", "model", "memory"}},
+		{"a limit that is no value", Sources{ConfigBody: []byte("[limits]\nmemory = ['8Gi']")}, []string{"limits", "memory", "quantity"}},
 		{"a value of another type", Sources{ConfigBody: []byte("version = 1\naddress = 5")}, []string{"line 2"}},
 		{"no TOML, in a file", Sources{File: file(t, "{}")}, []string{"shim.toml", "line 1"}},
 	} {
@@ -172,13 +183,17 @@ func TestTheShippedConfigurationIsTheDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := regexp.MustCompile(`(?m)^# ([a-z_]+ = )`).ReplaceAllString(string(text), "$1")
-	if _, err := Load(Sources{File: file(t, all)}); err != nil {
+	all := regexp.MustCompile(`(?m)^# ([a-z_-]+ = )`).ReplaceAllString(string(text), "$1")
+	whole, err := Load(Sources{File: file(t, all)})
+	if err != nil {
 		t.Error(err)
 	}
-	for _, of := range []reflect.Type{reflect.TypeFor[document](), reflect.TypeFor[document]().Field(4).Type} {
+	if diff := cmp.Diff(request.LimitKeys(), slices.Sorted(maps.Keys(whole.Limits))); diff != "" {
+		t.Errorf("%s has other limits than there are: -want +got:\n%s", shipped, diff)
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[document](), reflect.TypeFor[document]().Field(5).Type} {
 		for i := range of.NumField() {
-			if key := of.Field(i).Tag.Get("toml"); key == strings.ToLower(key) && !strings.Contains(all, "\n"+key+" = ") && key != "runc" {
+			if key := of.Field(i).Tag.Get("toml"); key == strings.ToLower(key) && !regexp.MustCompile(`(?m)^(`+key+` = |\[`+key+`\]$)`).MatchString(all) {
 				t.Errorf("%s does not know %s", shipped, key)
 			}
 		}

@@ -3,6 +3,7 @@
 package request
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"strconv"
@@ -17,6 +18,11 @@ type key struct {
 	format  func(r *Request) string // "" where the field says nothing
 	copy    func(to, from *Request)
 	live    bool // Change can change it
+
+	// over says whether r asks for more than most does, if nothing else by what it
+	// leaves out; nil if the key can not have a limit.
+	over   func(r, most *Request) bool
+	ofTime bool // how much of a GPU's time it asks for
 }
 
 // keys is the whole vocabulary. It is never written after start-up.
@@ -30,6 +36,7 @@ var keys = map[string]key{
 		},
 		format: func(r *Request) string { return strconv.Itoa(r.Count) },
 		copy:   func(to, from *Request) { to.Count = from.Count },
+		over:   func(r, most *Request) bool { return r.Count > most.Count },
 	},
 	"memory": {
 		allowed: "a quantity of bytes above 0, such as 8Gi, 512Mi, 1G or 1073741824",
@@ -45,6 +52,7 @@ var keys = map[string]key{
 		},
 		copy: func(to, from *Request) { to.MemoryBytes = from.MemoryBytes },
 		live: true,
+		over: func(r, most *Request) bool { return r.MemoryBytes == 0 || r.MemoryBytes > most.MemoryBytes },
 	},
 	"weight": {
 		allowed: fmt.Sprintf("a whole number from 1 to 10000; without it, it is %d", DefaultWeight),
@@ -58,8 +66,10 @@ var keys = map[string]key{
 			}
 			return strconv.Itoa(r.Weight)
 		},
-		copy: func(to, from *Request) { to.Weight = from.Weight },
-		live: true,
+		copy:   func(to, from *Request) { to.Weight = from.Weight },
+		live:   true,
+		over:   func(r, most *Request) bool { return cmp.Or(r.Weight, DefaultWeight) > most.Weight },
+		ofTime: true,
 	},
 	"min-share": {
 		allowed: "a part of a GPU's time, 0 to 1 or 0% to 100%",
@@ -70,6 +80,8 @@ var keys = map[string]key{
 		format: func(r *Request) string { return formatShare(r.MinShare) },
 		copy:   func(to, from *Request) { to.MinShare = from.MinShare },
 		live:   true,
+		over:   func(r, most *Request) bool { return r.MinShare > most.MinShare },
+		ofTime: true,
 	},
 	"max-share": {
 		allowed: "a part of a GPU's time, above 0, up to 1 or 100%",
@@ -80,6 +92,8 @@ var keys = map[string]key{
 		format: func(r *Request) string { return formatShare(r.MaxShare) },
 		copy:   func(to, from *Request) { to.MaxShare = from.MaxShare },
 		live:   true,
+		over:   func(r, most *Request) bool { return r.MaxShare == 0 || r.MaxShare > most.MaxShare },
+		ofTime: true,
 	},
 	"priority": {
 		allowed: "low, normal or high",
@@ -98,8 +112,10 @@ var keys = map[string]key{
 			}
 			return r.Priority.String()
 		},
-		copy: func(to, from *Request) { to.Priority = from.Priority },
-		live: true,
+		copy:   func(to, from *Request) { to.Priority = from.Priority },
+		live:   true,
+		over:   func(r, most *Request) bool { return r.Priority > most.Priority },
+		ofTime: true,
 	},
 	"quantum": {
 		allowed: "a duration from 1ms to 10s, such as 20ms",
@@ -114,8 +130,10 @@ var keys = map[string]key{
 			}
 			return r.Quantum.String()
 		},
-		copy: func(to, from *Request) { to.Quantum = from.Quantum },
-		live: true,
+		copy:   func(to, from *Request) { to.Quantum = from.Quantum },
+		live:   true,
+		over:   func(r, most *Request) bool { return r.Quantum > most.Quantum },
+		ofTime: true,
 	},
 	"model": {
 		allowed: "a part of a GPU model's name, 1 to 96 printable characters, such as A100",

@@ -56,6 +56,12 @@ func (e *Error) InvalidParameter() {}
 //
 // The error, if any, is an *Error with all faults.
 func Parse(annotations map[string]string, container string, defaultCount int) (Request, error) {
+	return Limits(nil).Parse(annotations, container, defaultCount)
+}
+
+// Parse is the function Parse, for containers that may ask for so much and no
+// more. Check must have passed the limits.
+func (l Limits) Parse(annotations map[string]string, container string, defaultCount int) (Request, error) {
 	var (
 		faults        []Fault
 		plain, scoped = newDraft(), newDraft()
@@ -103,6 +109,9 @@ func Parse(annotations map[string]string, container string, defaultCount int) (R
 	for name, full := range scoped.from {
 		keys[name].copy(&r, &scoped.req)
 		plain.from[name] = full
+	}
+	if r.Count > 0 {
+		faults = append(faults, l.hold(&r, plain.from, annotations)...)
 	}
 	if r.MaxShare != 0 && r.MinShare > r.MaxShare {
 		full := plain.from["min-share"]
