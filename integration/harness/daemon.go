@@ -30,6 +30,7 @@ type Daemon struct {
 
 	paths   Paths
 	library string
+	env     []string
 	process *Process
 }
 
@@ -46,6 +47,7 @@ type DaemonOptions struct {
 	ContextMemory string
 	// LogLevel is "info" if empty. Turns needs "trace".
 	LogLevel string
+	Env      []string // more of its environment
 }
 
 // StartDaemon starts a vgpud and waits until it answers.
@@ -59,6 +61,7 @@ func StartDaemon(ctx context.Context, paths Paths, o DaemonOptions) (*Daemon, er
 		GPUs:    o.GPUs,
 		paths:   paths,
 		library: o.Library,
+		env:     o.Env,
 	}
 	if d.GPUs == "" {
 		d.GPUs = "sim:1"
@@ -112,6 +115,7 @@ format = "json"
 func (d *Daemon) Start(ctx context.Context) error {
 	cmd := exec.Command(filepath.Join(d.paths.Bin, "vgpud"), "--config", d.configPath())
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + d.Dir, "TMPDIR=" + d.Dir}
+	cmd.Env = append(cmd.Env, d.env...)
 	var err error
 	d.process, err = startProcess("vgpud", filepath.Join(d.Dir, "vgpud.log"), cmd)
 	if err != nil {

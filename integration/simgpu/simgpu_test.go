@@ -250,6 +250,10 @@ func TestCapturedCallsAreLoggedWhenTheGraphRuns(t *testing.T) {
 	}
 }
 
+func TestKernelStampsWhenItBeganAndEnded(t *testing.T) {
+	newMachine(t, "--gpus", "1").run("stamps")
+}
+
 // TestStreamsRunInOrder reads the order of a stream out of the log.
 func TestStreamsRunInOrder(t *testing.T) {
 	m := newMachine(t, "--gpus", "1")

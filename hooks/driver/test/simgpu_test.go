@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vgpu-shim/vgpu/hooks/driver/test/cases"
 	"github.com/vgpu-shim/vgpu/integration/simgpu/simbuild"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
@@ -128,57 +129,6 @@ func shortTurns(a *arbiter, turns chan<- int) {
 	}
 }
 
-// ownProgram is a test program of the simulated driver, and how it is run here.
-type ownProgram struct {
-	name      string
-	args, env []string
-	says      string
-	machine   []string // options of its machine
-	processes int      // that use the driver; 0 is one
-	notHere   string   // why it is not run
-}
-
-var ownPrograms = []ownProgram{
-	{name: "arrays"},
-	{name: "batches"},
-	{name: "boxes"},
-	{name: "capture"},
-	{name: "errors"},
-	{name: "graph_capture"},
-	{name: "graph_change"},
-	{name: "graph_events"},
-	{name: "graph_memory"},
-	{name: "graph_shape"},
-	{name: "green"},
-	{name: "huge"},
-	{name: "managed"},
-	{name: "many", machine: []string{"--gpus", "2"}},
-	{name: "memory"},
-	{name: "module_memory"},
-	{name: "pools"},
-	{name: "procaddr"},
-	{name: "share", processes: 2},
-	{name: "spin", args: []string{"20", "100"}},
-	{name: "streams"},
-	{name: "user_objects"},
-	{name: "v1"},
-	{name: "vecadd"},
-	{name: "vmm"},
-	{name: "wild"},
-	{name: "numba", env: []string{"NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=0"}, says: "numba ok"},
-	{name: "numba", env: []string{"NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=1"}, says: "numba ok"},
-
-	{name: "devices", notHere: "prints names, which are not the driver's own on purpose; each machine here is asked by it"},
-	{name: "endless", notHere: "never ends"},
-	{name: "faults", notHere: "counts allocations and times, of a machine with injected faults"},
-	{name: "ipc", notHere: "two programs that are led through; what is shared is a case of the ledger's tests"},
-	{name: "lost", notHere: "is led through while its GPU is lost"},
-	{name: "meet", notHere: "a kernel waits for one that the end of the turn may hold back: vgpud's drain limit is for that"},
-	{name: "mode", notHere: "prints compute modes, of a machine that is changed meanwhile"},
-	{name: "pids", notHere: "is about NVML"},
-	{name: "queue", notHere: "expects to fill the driver's own queue without being held"},
-}
-
 // No program is forgotten.
 func TestEachProgramOfTheSimulatedDriverIsListed(t *testing.T) {
 	files, err := filepath.Glob(simulator + "/testdata/*.c")
@@ -187,7 +137,7 @@ func TestEachProgramOfTheSimulatedDriverIsListed(t *testing.T) {
 	}
 	for _, f := range files {
 		name := strings.TrimSuffix(filepath.Base(f), ".c")
-		if !slices.ContainsFunc(ownPrograms, func(p ownProgram) bool { return p.name == name }) {
+		if !slices.ContainsFunc(cases.Programs(), func(p cases.Program) bool { return p.Name == name }) {
 			t.Errorf("%s is neither run nor said why not", name)
 		}
 	}
@@ -209,19 +159,19 @@ func TestProgramsOfTheSimulatedDriverDoNotNoticeUs(t *testing.T) {
 		{"symbolic", filepath.Join(sim, "lib", "libcuda.so.999.10")},
 		{"not symbolic", other},
 	} {
-		for _, test := range ownPrograms {
-			if test.notHere != "" {
+		for _, test := range cases.Programs() {
+			if test.NotHere != "" {
 				continue
 			}
-			t.Run(driver.name+"/"+test.name, func(t *testing.T) {
+			t.Run(driver.name+"/"+test.Name, func(t *testing.T) {
 				t.Parallel()
-				test.run(t, sim, driver.path)
+				runOwn(t, test, sim, driver.path)
 			})
 		}
 	}
 }
 
-func (test ownProgram) run(t *testing.T, sim, driver string) {
+func runOwn(t *testing.T, test cases.Program, sim, driver string) {
 	kernels, err := filepath.Abs("../../../integration/kernels")
 	if err != nil {
 		t.Fatal(err)
@@ -231,10 +181,10 @@ func (test ownProgram) run(t *testing.T, sim, driver string) {
 		t.Fatal(err)
 	}
 	a := newArbiter(t)
-	machine, _ := newMachine(t, sim, append([]string{"--memory", "256Mi"}, test.machine...)...)
+	machine, _ := newMachine(t, sim, append([]string{"--memory", "256Mi"}, test.Machine...)...)
 	a.gpus = gpusOf(t, sim, machine)
 	install(t, driver, filepath.Join(a.dir, "libcuda.so"))
-	n := max(test.processes, 1)
+	n := max(test.Processes, 1)
 	turns := make(chan int, n)
 	t.Cleanup(func() {
 		for range n {
@@ -244,11 +194,11 @@ func (test ownProgram) run(t *testing.T, sim, driver string) {
 	for range n {
 		go shortTurns(a, turns)
 	}
-	args := append([]string{filepath.Join(built, "sim-"+test.name), kernels}, test.args...)
-	if test.name == "numba" {
+	args := append([]string{filepath.Join(built, "sim-"+test.Name), kernels}, test.Args...)
+	if test.Name == "numba" {
 		args = []string{"/usr/bin/python3", numba, kernels}
 	}
-	p := startIn(t, a, append(test.env, "SIMGPU_MACHINE="+machine, "NUMBA_CUDA_DRIVER=/vgpulib/libcuda.so.1"), args...)
+	p := startIn(t, a, append(test.Env, "SIMGPU_MACHINE="+machine, "NUMBA_CUDA_DRIVER=/vgpulib/libcuda.so.1"), args...)
 	said := ""
 	for line := p.Line(); line != ""; line = p.Line() {
 		said += line + "\n"
@@ -256,7 +206,7 @@ func (test ownProgram) run(t *testing.T, sim, driver string) {
 	if err := p.Cmd.Wait(); err != nil {
 		t.Fatalf("%v; stderr:\n%s", err, p.Stderr)
 	}
-	if !strings.HasPrefix(said, test.says) {
-		t.Errorf("the program said %q, want %q", said, test.says)
+	if !strings.HasPrefix(said, test.Says) {
+		t.Errorf("the program said %q, want %q", said, test.Says)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vgpu-shim/vgpu/hooks/driver/test/cases"
 	"github.com/vgpu-shim/vgpu/hooks/driver/test/jail"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
@@ -122,43 +123,19 @@ func TestTraps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugin := compile(t, "trap-unresolved-plugin.so", "-shared", "-fPIC", "testdata/traps/unresolved_plugin.c",
-		filepath.Join(sim, "lib", "libcuda.so.999.10"))
-	lookalikes := compile(t, "trap-lookalikes-plugin.so", "-shared", "-fPIC", "testdata/traps/lookalikes_plugin.c")
-	programs := map[string]string{} // as built
-	const system = "/usr/lib/x86_64-linux-gnu/"
-	for _, test := range []struct {
-		name, program string
-		clients       int32 // processes that call cuInit, each once
-		args, env     []string
-	}{
-		{name: "vfork and exec, posix_spawn", program: "vfork", clients: 3},
-		{name: "fork while threads wait", program: "fork_waiting", clients: 1},
-		{name: "threads cancelled at the gate", program: "cancel", clients: 1},
-		{name: "threads that end at once", program: "thread_exit", clients: 1},
-		{name: "threads that end at once, under jemalloc", program: "thread_exit", clients: 1, env: []string{"LD_PRELOAD=" + system + "libjemalloc.so.2"}},
-		{name: "threads that end at once, under tcmalloc", program: "thread_exit", clients: 1, env: []string{"LD_PRELOAD=" + system + "libtcmalloc_minimal.so.4"}},
-		{name: "a storm of signals", program: "signals", clients: 1},
-		{name: "exec from a thread", program: "exec_thread", clients: 2},
-		{name: "_exit in a thread", program: "exit_thread", clients: 1},
-		{name: "environment", program: "environment", clients: 1},
-		{name: "environment that names GPUs", program: "environment", clients: 1, env: []string{"CUDA_VISIBLE_DEVICES=0"}},
-		{name: "CUDA calls in host functions", program: "host_function", clients: 1},
-		{name: "dlclose and dlopen again", program: "dlclose", clients: 1},
-		{name: "RTLD_DEEPBIND", program: "deepbind", clients: 1},
-		{name: "dlmopen", program: "dlmopen", clients: 1},
-		{name: "two copies", program: "two_copies", clients: 2},
-		{name: "memory of the device is not managed", program: "plain_memory", clients: 1},
-		{name: "names that begin as the driver's do", program: "lookalikes", clients: 1, args: []string{lookalikes}},
-		{name: "RTLD_NOW with a name that is missing", program: "unresolved", clients: 0, args: []string{plugin}},
-		{name: "many processes at once", program: "crowd", clients: 20, args: []string{"20"}},
-	} {
-		if programs[test.program] == "" {
-			programs[test.program] = trap(t, sim, test.program)
+	compiled := map[string]string{}
+	for _, trapped := range cases.Traps() {
+		if compiled[trapped.Program] == "" {
+			compiled[trapped.Program] = trap(t, sim, trapped.Program)
 		}
-		t.Run(test.name, func(t *testing.T) {
+		args := []string{compiled[trapped.Program]}
+		if trapped.Plugin != "" {
+			args = append(args, compile(t, "trap-"+trapped.Plugin+".so", "-shared", "-fPIC", "-Wl,--as-needed",
+				"testdata/traps/"+trapped.Plugin+".c", filepath.Join(sim, "lib", "libcuda.so.999.10")))
+		}
+		t.Run(trapped.Name, func(t *testing.T) {
 			t.Parallel()
-			same(t, sim, test.clients, test.env, append([]string{programs[test.program]}, test.args...)...)
+			same(t, sim, trapped.Clients, trapped.Env, append(args, trapped.Args...)...)
 		})
 	}
 }

@@ -76,8 +76,10 @@ static void run_step(struct gpu *g, uint32_t gpu, struct op *op, uint64_t slice_
 	op->logged_start = true;
 	op->running = true;
 	unlock();
-	if (!op->begun && !dead)
+	if (!op->begun && !dead) {
+		op->began_ns = from;
 		r = step_run(ctx, st);
+	}
 	op->begun = true;
 	if (r || dead) {
 		until = from;
@@ -90,6 +92,8 @@ static void run_step(struct gpu *g, uint32_t gpu, struct op *op, uint64_t slice_
 		clock_sleep_until(until, ends);
 		/* One that spins until something happens is looked at once a slice. */
 		over = st->duration_ns == ENDLESS && step_over(st);
+		if (ends)
+			step_ended(st, op->began_ns, clock_ns());
 	}
 	now = clock_ns();
 	atomic_fetch_add_explicit(&sim.mc.m->gpu[gpu].busy_ns, now - from, memory_order_relaxed);

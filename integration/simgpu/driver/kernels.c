@@ -103,13 +103,42 @@ static bool all_met(const struct launch *l)
 	return !arrived || atomic_load(arrived) >= (read_param(l, 1) & UINT32_MAX);
 }
 
+static uint64_t *stamps(const struct launch *l)
+{
+	return memory_to(read_param(l, 0), 16 + 16 * (read_param(l, 1) & UINT32_MAX), false);
+}
+
+static CUresult stamp(const struct launch *l, uint64_t *ns)
+{
+	uint64_t want = read_param(l, 2) & UINT32_MAX; /* a nanosecond a loop */
+
+	*ns = want > LAUNCH_NS ? want : LAUNCH_NS;
+	return stamps(l) ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+}
+
+/* The clock is CLOCK_MONOTONIC. */
+static void stamped(const struct launch *l, uint64_t began_ns, uint64_t ended_ns)
+{
+	uint64_t *log = stamps(l), capacity = read_param(l, 1) & UINT32_MAX;
+
+	for (uint64_t n = log ? threads(l) : 0; n > 0; n--) {
+		uint64_t i = atomic_fetch_add((_Atomic uint64_t *)log, 1);
+
+		if (i < capacity) {
+			log[2 + 2 * i] = began_ns;
+			log[3 + 2 * i] = ended_ns;
+		}
+	}
+}
+
 const struct body bodies[] = {
-	{ "spin_us", 1, { 4 }, spin_us, NULL },
-	{ "vec_add_f32", 4, { 8, 8, 8, 4 }, vec_add_f32, NULL },
-	{ "fill_u32", 3, { 8, 4, 4 }, fill_u32, NULL },
-	{ "endless", 0, { 0 }, endless, NULL },
-	{ "meet", 2, { 8, 4 }, meet, all_met },
-	{ NULL, 0, { 0 }, NULL, NULL },
+	{ "spin_us", 1, { 4 }, .run = spin_us },
+	{ "vec_add_f32", 4, { 8, 8, 8, 4 }, .run = vec_add_f32 },
+	{ "fill_u32", 3, { 8, 4, 4 }, .run = fill_u32 },
+	{ "endless", 0, { 0 }, .run = endless },
+	{ "meet", 2, { 8, 4 }, .run = meet, .over = all_met },
+	{ "stamp", 3, { 8, 4, 4 }, .run = stamp, .ended = stamped },
+	{ 0 },
 };
 
 const struct body *body_find(const char *name)

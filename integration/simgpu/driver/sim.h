@@ -126,7 +126,8 @@ struct op {
 	struct point *after;  /* must be done before this one starts */
 	uint32_t n_after;
 	uint64_t progress_ns; /* of the present step */
-	bool begun;           /* the present step's effect is there */
+	uint64_t began_ns;    /* when the present step did */
+	bool begun;           /* its effect is there */
 	bool running;
 	bool logged_start;
 	uint32_t number; /* of the record with which it ends, of an event that is shared */
@@ -322,6 +323,7 @@ void *host_thread(void *arg);
 /* step.c: the effect of a step, without the mutex */
 CUresult step_run(struct context *ctx, struct step *st);
 bool step_over(const struct step *st); /* an ENDLESS one */
+void step_ended(const struct step *st, uint64_t began_ns, uint64_t ended_ns);
 
 /* context_event.c: what is submitted from now on to streams of the context, or of green, waits */
 CUresult context_wait_locked(struct context *ctx, const struct green *green, const struct event *e, const char *name);
@@ -396,6 +398,8 @@ struct body {
 	CUresult (*run)(const struct launch *l, uint64_t *duration_ns);
 	/* Whether an ENDLESS one is over now; NULL: never. Runs without the mutex. */
 	bool (*over)(const struct launch *l);
+	/* What it does at its end; NULL: nothing. Runs without the mutex. */
+	void (*ended)(const struct launch *l, uint64_t began_ns, uint64_t ended_ns);
 };
 extern const struct body bodies[];
 const struct body *body_find(const char *name);

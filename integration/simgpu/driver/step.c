@@ -67,6 +67,12 @@ bool step_over(const struct step *st)
 	return st->kind == STEP_KERNEL && st->launch.body->over && st->launch.body->over(&st->launch);
 }
 
+void step_ended(const struct step *st, uint64_t began_ns, uint64_t ended_ns)
+{
+	if (st->kind == STEP_KERNEL && st->launch.body->ended)
+		st->launch.body->ended(&st->launch, began_ns, ended_ns);
+}
+
 CUresult step_run(struct context *ctx, struct step *st)
 {
 	(void)ctx;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jail runs C programs for the tests of the libraries that take over the
-// driver's: in a mount namespace of their own, laid out like a container. It needs
-// root, for the mounts. A test binary that uses Command calls Entered first in its
-// TestMain: it is what becomes the program.
+// Package jail runs programs behind the libraries that take over the driver's, for
+// their tests and for integration/hardware: in a mount namespace of their own, laid
+// out like a container. It needs root, for the mounts. A program that uses In or
+// Command calls Entered first, a test binary in its TestMain: it is what becomes the
+// program in the jail.
 package jail
 
 import (
@@ -14,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +22,7 @@ import (
 // Libraries is where in the jail our library stands.
 const Libraries = "vgpulib"
 
-// The environment of this binary between Command and the program. A command may
+// The environment of this binary between In and the program. A command may
 // name another library.
 const (
 	LibraryVariable = "VGPU_JAIL_LIB"
@@ -35,14 +35,14 @@ type Layout struct {
 	Names   []string                // of our library in Libraries: one inode
 	More    func(root string) error // other mounts; nil: none
 	NotHere bool                    // Libraries is not where programs search by LD_LIBRARY_PATH
+	Search  string                  // what LD_LIBRARY_PATH names after it
 }
 
-// Command is a command that runs a program in a jail: dir is its vGPU's directory,
-// library ours. A later entry of its Env wins.
-func Command(t testing.TB, dir, library string, args ...string) *exec.Cmd {
-	t.Helper()
+// In is a command that runs a program in a jail: dir is its vGPU's directory, library
+// ours, root an empty directory. A later entry of its Env wins.
+func In(root, dir, library string, args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Env = append(os.Environ(), dirVariable+"="+dir, rootVariable+"="+t.TempDir(), LibraryVariable+"="+library)
+	cmd.Env = append(os.Environ(), dirVariable+"="+dir, rootVariable+"="+root, LibraryVariable+"="+library)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return cmd
 }
@@ -51,7 +51,7 @@ func Command(t testing.TB, dir, library string, args ...string) *exec.Cmd {
 func Dir() string     { return os.Getenv(dirVariable) }
 func Library() string { return os.Getenv(LibraryVariable) }
 
-// Entered becomes the program if this process was started by Command; else it
+// Entered becomes the program if this process was started by In; else it
 // returns at once.
 func Entered(l Layout) {
 	if Dir() == "" {
@@ -89,7 +89,7 @@ func enter(l Layout, args []string) error {
 		return strings.HasPrefix(e, "VGPU_JAIL") || strings.HasPrefix(e, "LD_LIBRARY_PATH=")
 	})
 	if !l.NotHere {
-		env = append(env, "LD_LIBRARY_PATH=/"+Libraries)
+		env = append(env, strings.TrimSuffix("LD_LIBRARY_PATH=/"+Libraries+":"+l.Search, ":"))
 	}
 	return fmt.Errorf("failed to start %s: %w", args[0], syscall.Exec(args[0], args, env))
 }

@@ -13,6 +13,12 @@ import (
 	"time"
 )
 
+// Command is In for a test, which gets a root of its own.
+func Command(t testing.TB, dir, library string, args ...string) *exec.Cmd {
+	t.Helper()
+	return In(t.TempDir(), dir, library, args...)
+}
+
 // Patience bounds every wait for something that must happen.
 const Patience = 20 * time.Second
 

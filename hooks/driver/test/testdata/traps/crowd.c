@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crowd N: N processes call cuInit at once, compute, and stay within some memory. */
+/* crowd N [KIB]: N processes call cuInit at once, compute, and stay within so much
+ * memory of the host. */
 #include <sys/resource.h>
 
 #include "trap.h"
 
-#define MOST_KIB (64 << 10)
+#define MOST_KIB (64 << 10) /* beside the simulated driver */
 
 int main(int argc, char **argv)
 {
 	int n = argc > 1 ? atoi(argv[1]) : 1, ready[2], go[2], status;
+	long most_kib = argc > 2 ? atol(argv[2]) : MOST_KIB;
 	struct rusage usage;
 	char c;
 
@@ -31,7 +33,7 @@ int main(int argc, char **argv)
 	close(go[1]);
 	for (int i = 0; i < n; i++) {
 		CHECK(wait4(-1, &status, 0, &usage) > 0 && status == 0);
-		CHECK(usage.ru_maxrss < MOST_KIB);
+		CHECK(usage.ru_maxrss < most_kib);
 	}
 	say("%d processes computed", n);
 	return 0;
