@@ -184,6 +184,27 @@ bench-programs:
 	@$(MAKE) -C integration/bench OUT=$(BUILD)/bench
 	@$(GOBUILD) -o $(BUILD)/bench/bench ./integration/bench
 
+# build/hardware alone is what a machine with a GPU needs beside run.sh: neither Go nor
+# a C compiler, and no network. OUT=FILE says where the results go.
+.PHONY: hardware hardware-simulate hardware-build
+HARDWARE := $(BUILD)/hardware
+hardware: hardware-build ## look at vgpu on this machine's NVIDIA GPU, and at PyTorch on it (8 minutes; see docs/hardware.md; needs root)
+	@exec integration/hardware/run.sh $(if $(OUT),--out '$(OUT)')
+hardware-simulate: hardware-build ## the same on the simulated GPU, in a minute and a half
+	@exec integration/hardware/run.sh --simulate $(if $(OUT),--out '$(OUT)')
+hardware-build: libraries simulated bin/vgpud
+	@mkdir -p $(HARDWARE)/bin $(HARDWARE)/lib $(HARDWARE)/simgpu/bin $(HARDWARE)/simgpu/lib $(HARDWARE)/torch $(HARDWARE)/kernels
+	@$(MAKE) -C integration/hardware OUT=$(HARDWARE) SIMULATED=$(BUILD)/simgpu
+	@CGO_ENABLED=0 $(GOBUILD) -ldflags '$(LDFLAGS)' -o $(HARDWARE)/hardware ./integration/hardware
+	@install -m 0755 bin/vgpud $(HARDWARE)/bin
+	@install -m 0755 -s $(BUILD)/lib/libvgpu-cuda.so $(BUILD)/lib/libvgpu-nvml.so $(HARDWARE)/lib
+	@install -m 0755 -s $(BUILD)/simgpu/bin/simgpu $(HARDWARE)/simgpu/bin
+	@cp -a --remove-destination $(BUILD)/simgpu/lib/. $(HARDWARE)/simgpu/lib
+	@strip $(HARDWARE)/simgpu/lib/*.so.*.*
+	@install -m 0644 integration/hardware/torch/*.py $(HARDWARE)/torch
+	@install -m 0644 integration/kernels/*.ptx $(HARDWARE)/kernels
+	@echo $(COMMIT) >$(HARDWARE)/commit
+
 .PHONY: differences
 differences: setup-test ## compare random call sequences with and without the library (SEQUENCES=5000, FIRST=1)
 	VGPU_SEQUENCES=$(or $(SEQUENCES),5000) VGPU_FIRST_SEQUENCE=$(or $(FIRST),1) $(GO) test -count=1 -timeout 2h -run RandomSequences ./hooks/driver/test
