@@ -136,7 +136,7 @@ lint: setup-lint ## check format, vet, linters, scripts
 	$(say) "go vet"
 	$(GO) vet ./...
 	$(say) "scripts"
-	shellcheck -x .ci/run integration/setup/*.sh hooks/gate/model/*.sh
+	shellcheck -x .ci/run integration/setup/*.sh integration/hardware/*.sh hooks/gate/model/*.sh
 	$(say) "golangci-lint"
 	.tools/bin/golangci-lint run
 

@@ -142,7 +142,7 @@ func outside(j job, turns []harness.Turn, vgpu string) (n int, worst time.Durati
 	for _, s := range j.spans {
 		from, off := j.onCPU(s.from)
 		to, _ := j.onCPU(s.to)
-		far := time.Duration(1<<63 - 1)
+		far := time.Hour // where there is no turn at all
 		for _, t := range turns {
 			if t.VGPU == vgpu {
 				far = min(far, max(t.Granted-from, to-t.Ended, 0))

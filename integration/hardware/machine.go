@@ -60,7 +60,7 @@ func (h *hardware) machine(ctx context.Context) error {
 		errs = append(errs, err)
 	} else {
 		seen := parseMonitor(lines)
-		h.gpus = len(seen)
+		h.gpus = max(len(seen), 1)
 		facts["gpus"] = seen
 	}
 	if lines, err := h.output(ctx, h.driver, 30*time.Second, h.program("names")); err != nil {

@@ -123,6 +123,13 @@ func (h *hardware) hang(p *program, when string) {
 	h.mu.Unlock()
 }
 
+// hangs are the programs that did not end.
+func (h *hardware) hangs() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.hung)
+}
+
 // await waits until the program says a line.
 func (p *program) await(line string) error {
 	for {
@@ -191,6 +198,9 @@ func (p *program) outcome() outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	o := outcome{lines: slices.Clone(p.lines), stderr: p.stderr.String(), hung: p.hung, stacks: p.stacks, gone: !ended, status: "runs"}
+	if len(p.part) > 0 { // a last line that has no end
+		o.lines = append(o.lines, string(p.part))
+	}
 	if ended {
 		o.status = p.cmd.ProcessState.String()
 		o.ok = p.cmd.ProcessState.Success()

@@ -6,11 +6,13 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
 	"golang.org/x/sys/unix"
 	"tags.cncf.io/container-device-interface/specs-go"
@@ -25,26 +27,12 @@ func openNVML(cfg Config) (gpu.Inventory, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The toolkit knows what belongs to the driver. All its hooks are off: they
-	// would run ldconfig and make links in the container, and the take-over
-	// leaves nothing for them to do.
-	gen, err := nvcdi.New(
-		nvcdi.WithNvmlLib(i.lib),
-		nvcdi.WithMode(nvcdi.ModeNvml),
-		nvcdi.WithDisabledHooks(nvcdi.AllHooks),
-		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
-		nvcdi.WithLogger(toolkitLog(cfg.Log)),
-	)
+	gen, common, err := listDriver(i.lib, cfg)
 	if err != nil {
 		i.Close()
-		return nil, fmt.Errorf("failed to look at the driver: %w", err)
+		return nil, err
 	}
-	common, err := gen.GetCommonEdits()
-	if err != nil {
-		i.Close()
-		return nil, fmt.Errorf("failed to list the driver's files: %w", err)
-	}
-	edits := []*specs.ContainerEdits{common.ContainerEdits}
+	edits := []*specs.ContainerEdits{common}
 	for n := range i.gpus {
 		g := &i.gpus[n]
 		devices, err := gen.GetDeviceSpecsByID(g.UUID)
@@ -67,6 +55,61 @@ func openNVML(cfg Config) (gpu.Inventory, error) {
 		return nil, err
 	}
 	return i, nil
+}
+
+// listDriver lists the files of the driver. The toolkit knows what belongs to it, and
+// looks where distributions install it. On some nodes it stands elsewhere, as in
+// /usr/local/nvidia: then it is all where the NVML lies that was loaded.
+func listDriver(lib nvml.Interface, cfg Config) (nvcdi.Interface, *specs.ContainerEdits, error) {
+	gen, common, err := listIn(lib, cfg)
+	if err == nil {
+		return gen, common, nil
+	}
+	maps, readErr := os.ReadFile("/proc/self/maps")
+	dir := loadedFrom(string(maps), "libnvidia-ml.so.")
+	if readErr != nil || dir == "" {
+		return nil, nil, err
+	}
+	gen, common, again := listIn(lib, cfg, dir)
+	if again != nil {
+		return nil, nil, errors.Join(err, again)
+	}
+	cfg.Log("the driver is none that the dynamic linker finds by itself: its files are taken from %s", dir)
+	return gen, common, nil
+}
+
+// listIn looks in these directories; in the usual ones if none is named.
+func listIn(lib nvml.Interface, cfg Config, dirs ...string) (nvcdi.Interface, *specs.ContainerEdits, error) {
+	// All hooks are off: they would run ldconfig and make links in the container, and
+	// the take-over leaves nothing for them to do.
+	gen, err := nvcdi.New(
+		nvcdi.WithNvmlLib(lib),
+		nvcdi.WithMode(nvcdi.ModeNvml),
+		nvcdi.WithDisabledHooks(nvcdi.AllHooks),
+		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
+		nvcdi.WithLogger(toolkitLog(cfg.Log)),
+		nvcdi.WithLibrarySearchPaths(dirs),
+	)
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to look at the driver: %w", err)
+	}
+	common, err := gen.GetCommonEdits()
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to list the driver's files: %w", err)
+	}
+	return gen, common.ContainerEdits, nil
+}
+
+// loadedFrom is the directory of a library that this process has loaded, out of
+// /proc/PID/maps (proc_pid_maps(5)); empty if it has not.
+func loadedFrom(maps, name string) string {
+	for line := range strings.Lines(maps) {
+		_, file, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "/")
+		if file = "/" + file; ok && strings.HasPrefix(path.Base(file), name) {
+			return path.Dir(file)
+		}
+	}
+	return ""
 }
 
 // collect turns CDI edits into a Driver.
