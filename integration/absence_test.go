@@ -18,12 +18,12 @@ func TestAbsenceOpen(t *testing.T) {
 		Engine: "absence = \"open\"\nabsence_after = \"1s\"\n",
 	}})
 	hogs := []*harness.Container{
-		n.launch(harness.Spec{ID: "one", Args: []string{"hog", "--ms", "0"}}),
-		n.launch(harness.Spec{ID: "two", Args: []string{"hog", "--ms", "0"}}),
+		n.Launch(harness.Spec{ID: "one", Args: []string{"hog", "--ms", "0"}}),
+		n.Launch(harness.Spec{ID: "two", Args: []string{"hog", "--ms", "0"}}),
 	}
-	tenants := n.tenants(hogs...)
+	tenants := n.Tenants(hogs...)
 	n.goOn(tenants, nil)
-	n.noOverlap()
+	n.NoOverlap()
 	if err := n.Daemon.Process().Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -35,12 +35,12 @@ func TestAbsenceOpen(t *testing.T) {
 	if said == 0 {
 		t.Error("none says that it computes without vgpud")
 	}
-	if err := n.Daemon.Start(n.ctx); err != nil {
+	if err := n.Daemon.Start(n.Ctx); err != nil {
 		t.Fatal(err)
 	}
-	n.wait(func() error {
+	n.Wait(func() error {
 		for _, h := range hogs {
-			if v, err := n.vgpu(h.ID); err != nil || v.GetClients() != 1 {
+			if v, err := n.VGPU(h.ID); err != nil || v.GetClients() != 1 {
 				return fmt.Errorf("the process of %s is not back yet: %v, %w", h.ID, v, err)
 			}
 		}

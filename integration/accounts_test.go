@@ -21,15 +21,15 @@ func TestAccountsOverKill(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24, Daemon: harness.DaemonOptions{LogLevel: "trace"}})
 	// It keeps its queue full, even on a busy machine. A container whose program
 	// ended still has its vGPU.
-	hog := n.launch(harness.Spec{ID: "hog", Args: []string{
+	hog := n.Launch(harness.Spec{ID: "hog", Args: []string{
 		"sh", "-c", "hog --ms 0 --kernel-us 5000 --depth 40; exec sleep 100000",
 	}})
-	n.says(hog, "running")
+	n.Says(hog, "running")
 	var held time.Duration
 	var submissions uint64
 	look := func() {
 		t.Helper()
-		v, err := n.vgpu("hog")
+		v, err := n.VGPU("hog")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,11 +44,11 @@ func TestAccountsOverKill(t *testing.T) {
 		if err := n.Daemon.Process().Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.Daemon.Start(n.ctx); err != nil {
+		if err := n.Daemon.Start(n.Ctx); err != nil {
 			t.Fatal(err)
 		}
 		// It is seen to go on.
-		n.wait(func() error {
+		n.Wait(func() error {
 			before := held
 			if look(); held == before {
 				return errNotYet
@@ -57,7 +57,7 @@ func TestAccountsOverKill(t *testing.T) {
 		})
 	}
 	// Long enough for half a per cent of it to be more than what it takes to look.
-	n.wait(func() error {
+	n.Wait(func() error {
 		if look(); held < 2*time.Second {
 			return errNotYet
 		}
@@ -66,8 +66,8 @@ func TestAccountsOverKill(t *testing.T) {
 	if err := syscall.Kill(n.child(hog), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	n.wait(func() error {
-		if v, err := n.vgpu("hog"); err != nil || v.GetClients() != 0 {
+	n.Wait(func() error {
+		if v, err := n.VGPU("hog"); err != nil || v.GetClients() != 0 {
 			return fmt.Errorf("it still runs: %v, %w", v, err)
 		}
 		return nil
@@ -78,7 +78,7 @@ func TestAccountsOverKill(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := n.Daemon.Log(n.ctx)
+	log, err := n.Daemon.Log(n.Ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestEventsOverKill(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24, Daemon: overruns("corun")})
 	events := n.follow()
 	a := n.long("a")
-	n.run(harness.Spec{ID: "b", Args: []string{"vecadd"}})
+	n.Run(harness.Spec{ID: "b", Args: []string{"vecadd"}})
 	events.wait("OVERRUN", "a", 1)
 	n.cli("policy", "fair")
 	events.wait("POLICY", "", 1)
@@ -126,7 +126,7 @@ func TestEventsOverKill(t *testing.T) {
 	if err := n.Daemon.Process().Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Daemon.Start(n.ctx); err != nil {
+	if err := n.Daemon.Start(n.Ctx); err != nil {
 		t.Fatal(err)
 	}
 	events.wait("RESYNC", "", 1)

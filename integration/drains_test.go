@@ -30,25 +30,25 @@ func TestDrainsThatNeedTheGate(t *testing.T) {
 	} {
 		t.Run(by, func(t *testing.T) {
 			n := n.sub(t)
-			tied := n.launch(harness.Spec{ID: by, Args: []string{"tied", "--by", by}, Annotations: both})
-			n.says(tied, "half")
-			waiter := n.launch(harness.Spec{ID: "beside-" + by, Args: []string{"vecadd"}, Annotations: both})
-			n.in(waiter.ID, "PENDING")
-			n.in(tied.ID, "DRAINING")
+			tied := n.Launch(harness.Spec{ID: by, Args: []string{"tied", "--by", by}, Annotations: both})
+			n.Says(tied, "half")
+			waiter := n.Launch(harness.Spec{ID: "beside-" + by, Args: []string{"vecadd"}, Annotations: both})
+			n.In(waiter.ID, "PENDING")
+			n.In(tied.ID, "DRAINING")
 			if err := syscall.Kill(tied.PID, syscall.SIGUSR1); err != nil {
 				t.Fatal(err)
 			}
 			events.wait("RESUMED", by, 1)
-			if out := n.finish(tied); !strings.HasSuffix(out, "done\n") {
+			if out := n.Finish(tied); !strings.HasSuffix(out, "done\n") {
 				t.Errorf("it says %q", out)
 			}
-			n.finish(waiter)
+			n.Finish(waiter)
 			if events.count("OVERRUN", "") != 0 {
 				t.Errorf("an overrun, though it had only to be resumed: %+v", events.all())
 			}
 		})
 	}
-	n.noOverlap()
+	n.NoOverlap()
 }
 
 // One that needs to be let in more often than vgpud tries becomes an overrun, and
@@ -61,13 +61,13 @@ func TestDrainThatNeedsTheGateTooOften(t *testing.T) {
 	})
 	events := n.follow()
 	const steps, tries = 6, 3
-	tied := n.launch(harness.Spec{ID: "tied", Args: []string{"tied", "--by", "value", "--steps", "6"}})
-	n.says(tied, "half")
-	other := n.launch(harness.Spec{ID: "other", Args: []string{"hog", "--ms", "1000"}})
+	tied := n.Launch(harness.Spec{ID: "tied", Args: []string{"tied", "--by", "value", "--steps", "6"}})
+	n.Says(tied, "half")
+	other := n.Launch(harness.Spec{ID: "other", Args: []string{"hog", "--ms", "1000"}})
 	for i := 1; i <= steps; i++ {
 		// Each piece comes to a gate that was closed again after the one before it.
 		if i <= tries+1 {
-			n.in("tied", "DRAINING")
+			n.In("tied", "DRAINING")
 		}
 		if err := syscall.Kill(tied.PID, syscall.SIGUSR1); err != nil {
 			t.Fatal(err)
@@ -79,7 +79,7 @@ func TestDrainThatNeedsTheGateTooOften(t *testing.T) {
 			events.wait("OVERRUN", "tied", 1)
 		}
 		if i < steps {
-			n.wait(func() error {
+			n.Wait(func() error {
 				if strings.Count(tied.Output(), "half") <= i {
 					return errNotYet
 				}
@@ -87,10 +87,10 @@ func TestDrainThatNeedsTheGateTooOften(t *testing.T) {
 			})
 		}
 	}
-	if out := n.finish(tied); !strings.HasSuffix(out, "done\n") {
+	if out := n.Finish(tied); !strings.HasSuffix(out, "done\n") {
 		t.Errorf("it says %q", out)
 	}
-	n.finish(other)
+	n.Finish(other)
 	if got := events.count("RESUMED", "tied"); got != tries {
 		t.Errorf("it was resumed %d times, want %d", got, tries)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
 // heldForever makes a drain last longer than any test: nothing but the death of
@@ -19,30 +20,30 @@ func heldForever() harness.DaemonOptions {
 // holderAndWaiter starts a container that holds the only GPU with a kernel that
 // outlives every test, and one that waits for it.
 func (n *node) holderAndWaiter() (holder, waiter *harness.Container) {
-	n.t.Helper()
-	holder = n.launch(harness.Spec{ID: "holder", Args: []string{"burst", "--launches", "1", "--gpu-us", "3600000000"}})
-	n.in("holder", "HOLDING", "DRAINING")
-	waiter = n.launch(harness.Spec{ID: "waiter", Args: []string{"vecadd"}})
-	n.in("waiter", "PENDING")
+	n.T.Helper()
+	holder = n.Launch(harness.Spec{ID: "holder", Args: []string{"burst", "--launches", "1", "--gpu-us", "3600000000"}})
+	n.In("holder", "HOLDING", "DRAINING")
+	waiter = n.Launch(harness.Spec{ID: "waiter", Args: []string{"vecadd"}})
+	n.In("waiter", "PENDING")
 	return holder, waiter
 }
 
 // A container killed in the middle of its turn: the next one is granted.
 func TestContainerKilledInTurn(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, Daemon: heldForever()})
 		holder, waiter := n.holderAndWaiter()
-		if err := holder.Kill(n.ctx, syscall.SIGKILL); err != nil {
+		if err := holder.Kill(n.Ctx, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		n.finish(waiter)
-		n.noOverlap()
+		n.Finish(waiter)
+		n.NoOverlap()
 	})
 }
 
 // The shim killed: its container goes with it, and so does the vGPU.
 func TestShimKilledInTurn(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, Daemon: heldForever()})
 		holder, waiter := n.holderAndWaiter()
 		shim, err := holder.ShimPID()
@@ -52,23 +53,23 @@ func TestShimKilledInTurn(t *testing.T) {
 		if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		n.finish(waiter)
-		n.wait(func() error {
-			if v, err := n.vgpu("holder"); err == nil {
+		n.Finish(waiter)
+		n.Wait(func() error {
+			if v, err := n.VGPU("holder"); err == nil {
 				return fmt.Errorf("the vGPU %s is still there", v.GetId())
 			}
 			return nil
 		})
-		n.noOverlap()
+		n.NoOverlap()
 	})
 }
 
 // submissions is how much work of each tenant the GPU has seen.
 func (n *node) submissions() map[harness.Tenant]int64 {
-	n.t.Helper()
-	o, err := n.Daemon.Overlap(n.ctx)
+	n.T.Helper()
+	o, err := n.Daemon.Overlap(n.Ctx)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	all := map[harness.Tenant]int64{}
 	for _, tenant := range o.Tenants {
@@ -79,12 +80,12 @@ func (n *node) submissions() map[harness.Tenant]int64 {
 
 // goOn waits until each of the containers has submitted work since "before".
 func (n *node) goOn(tenants map[harness.Tenant]*harness.Container, before map[harness.Tenant]int64) {
-	n.t.Helper()
-	n.wait(func() error {
+	n.T.Helper()
+	n.Wait(func() error {
 		now := n.submissions()
 		for tenant, c := range tenants {
 			if c.Ended() {
-				n.t.Fatalf("container %s ended: %s", c.ID, c.Output())
+				n.T.Fatalf("container %s ended: %s", c.ID, c.Output())
 			}
 			if now[tenant] <= before[tenant] {
 				return fmt.Errorf("container %s has submitted nothing since", c.ID)
@@ -96,7 +97,7 @@ func (n *node) goOn(tenants map[harness.Tenant]*harness.Container, before map[ha
 
 // vgpud killed and started again: nobody dies, and turns go on.
 func TestDaemonKilled(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v})
 		tenants := n.three(1_000_000)
 		n.goOn(tenants, nil)
@@ -109,31 +110,31 @@ func TestDaemonKilled(t *testing.T) {
 					t.Fatalf("container %s did not survive vgpud: %s", c.ID, c.Output())
 				}
 			}
-			if err := n.Daemon.Start(n.ctx); err != nil {
+			if err := n.Daemon.Start(n.Ctx); err != nil {
 				t.Fatal(err)
 			}
 			n.goOn(tenants, n.submissions())
 		}
-		n.run(harness.Spec{ID: "new", Args: []string{"vecadd"}})
-		n.noOverlap()
+		n.Run(harness.Spec{ID: "new", Args: []string{"vecadd"}})
+		n.NoOverlap()
 	})
 }
 
 // containerd restarted: containers go on, and their shims still answer.
 func TestContainerdRestarted(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v})
 		tenants := n.three(1_000_000)
 		n.goOn(tenants, nil)
-		if err := n.Containerd.Restart(n.ctx); err != nil {
+		if err := n.Containerd.Restart(n.Ctx); err != nil {
 			t.Fatal(err)
 		}
 		n.goOn(tenants, n.submissions())
 		for _, c := range tenants {
-			if out, err := c.Exec(n.ctx, "echo", "here"); err != nil || out != "here\n" {
+			if out, err := c.Exec(n.Ctx, "echo", "here"); err != nil || out != "here\n" {
 				t.Errorf("exec in %s after the restart: %q, %v", c.ID, out, err)
 			}
 		}
-		n.noOverlap()
+		n.NoOverlap()
 	})
 }

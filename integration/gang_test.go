@@ -19,27 +19,27 @@ func TestGang(t *testing.T) {
 	events := n.follow()
 	meet := n.meeting("gang", 0)
 	gang := map[string]string{"vgpu-shim.dev/gang": "job"}
-	silent := n.launch(harness.Spec{ID: "silent", Args: []string{"inert", "--init"}, Annotations: gang})
-	n.says(silent, "loaded")
-	other := n.launch(harness.Spec{
+	silent := n.Launch(harness.Spec{ID: "silent", Args: []string{"inert", "--init"}, Annotations: gang})
+	n.Says(silent, "loaded")
+	other := n.Launch(harness.Spec{
 		ID: "other", Namespace: n.Containerd.Namespace + "-other", Args: []string{"hog", "--ms", "0"}, Annotations: gang,
 	})
-	n.says(other, "running")
+	n.Says(other, "running")
 	var ranks []*harness.Container
 	var tenants []harness.Tenant
 	for _, id := range []string{"rank0", "rank1"} {
-		c := n.launch(harness.Spec{
+		c := n.Launch(harness.Spec{
 			ID: id, Args: []string{"rank", "--meet", "/meet", "--ranks", "2", "--rounds", "60"}, Annotations: gang,
 			Mounts: []string{"type=bind,src=" + meet + ",dst=/meet,options=rbind:rw"},
 		})
 		ranks, tenants = append(ranks, c), append(tenants, n.tenant(c))
 	}
 	for _, c := range ranks {
-		if out := n.finish(c); !strings.HasSuffix(out, "done\n") {
+		if out := n.Finish(c); !strings.HasSuffix(out, "done\n") {
 			t.Errorf("%s says %q", c.ID, out)
 		}
 	}
-	log, err := n.Daemon.Log(n.ctx)
+	log, err := n.Daemon.Log(n.Ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestGang(t *testing.T) {
 	if got := harness.Together(log, is(tenants...), is(n.tenant(other))); got != 0 {
 		t.Errorf("%d pieces of the ranks' work were in flight with some of the other namespace's", got)
 	}
-	if v, err := n.vgpu("other"); err != nil || v.GetUsage().GetDrains() == 0 {
+	if v, err := n.VGPU("other"); err != nil || v.GetUsage().GetDrains() == 0 {
 		t.Errorf("the other namespace's container should have given way: %v, %v", v.GetUsage(), err)
 	}
 	if events.count("OVERRUN", "") != 0 {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
 // gpuRow is a GPU as vgpu gpus shows it.
@@ -23,18 +24,18 @@ type gpuRow struct {
 
 // gpus asks vgpu gpus.
 func (n *node) gpus() []gpuRow {
-	n.t.Helper()
+	n.T.Helper()
 	var all []gpuRow
 	if err := json.Unmarshal([]byte(n.cli("gpus", "--output", "json")), &all); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return all
 }
 
 // shows waits until vgpu gpus shows a GPU in a state, with a reason that says why.
 func (n *node) shows(gpu int, state, why string) {
-	n.t.Helper()
-	n.wait(func() error {
+	n.T.Helper()
+	n.Wait(func() error {
 		if g := n.gpus()[gpu]; g.State != state || !strings.Contains(g.Reason, why) {
 			return fmt.Errorf("GPU %d is %s (%s), not yet %s for %q", gpu, g.State, g.Reason, state, why)
 		}
@@ -45,28 +46,28 @@ func (n *node) shows(gpu int, state, why string) {
 // on runs a container to its end and tells on which GPU it was, by the identity
 // that the container itself saw.
 func (n *node) on(id string, annotations map[string]string) int {
-	n.t.Helper()
-	return n.ranOn(n.launch(harness.Spec{ID: id, Args: []string{"vecadd"}, Annotations: annotations}))
+	n.T.Helper()
+	return n.ranOn(n.Launch(harness.Spec{ID: id, Args: []string{"vecadd"}, Annotations: annotations}))
 }
 
 func (n *node) ranOn(c *harness.Container) int {
-	n.t.Helper()
+	n.T.Helper()
 	var saw struct{ UUID string }
-	lastJSON(n.t, n.finish(c), &saw)
+	harnesstest.LastJSON(n.T, n.Finish(c), &saw)
 	for i, g := range n.gpus() {
 		if strings.ReplaceAll(strings.TrimPrefix(g.UUID, "GPU-"), "-", "") == saw.UUID {
 			return i
 		}
 	}
-	n.t.Fatalf("container %s was on %s, which is no GPU of this node", c.ID, saw.UUID)
+	n.T.Fatalf("container %s was on %s, which is no GPU of this node", c.ID, saw.UUID)
 	return -1
 }
 
 // inject makes a GPU suffer.
 func (n *node) inject(gpu int, condition ...string) {
-	n.t.Helper()
-	if err := n.Daemon.Inject(n.ctx, gpu, condition...); err != nil {
-		n.t.Fatal(err)
+	n.T.Helper()
+	if err := n.Daemon.Inject(n.Ctx, gpu, condition...); err != nil {
+		n.T.Fatal(err)
 	}
 }
 
@@ -83,8 +84,8 @@ func TestLostGPU(t *testing.T) {
 	if got := n.on("before", nil); got != 0 {
 		t.Fatalf("with all GPUs well it was on %d", got)
 	}
-	hog := n.launch(harness.Spec{ID: "hog", Args: []string{"hog", "--ms", "0"}})
-	n.says(hog, "running")
+	hog := n.Launch(harness.Spec{ID: "hog", Args: []string{"hog", "--ms", "0"}})
+	n.Says(hog, "running")
 	n.inject(0, "--lost", "on")
 	n.shows(0, "UNHEALTHY", "lost")
 	// Its process gets the driver's error.
@@ -92,10 +93,10 @@ func TestLostGPU(t *testing.T) {
 	if got := n.on("elsewhere", nil); got != 1 {
 		t.Errorf("with the first GPU lost it was on %d", got)
 	}
-	waits := n.launch(harness.Spec{
+	waits := n.Launch(harness.Spec{
 		ID: "waits", Args: []string{"vecadd"}, Annotations: map[string]string{"vgpu-shim.dev/uuid": n.gpus()[0].UUID},
 	})
-	n.wait(func() error {
+	n.Wait(func() error {
 		if out := waits.Output(); !strings.HasPrefix(out, "vgpu: waiting for a GPU: ") || !strings.Contains(out, "lost") {
 			return fmt.Errorf("it does not say why it waits: %q", out)
 		}
@@ -116,8 +117,8 @@ func TestCordonedGPU(t *testing.T) {
 	t.Parallel()
 	n := start(t, harness.Options{Version: harness.Containerd24, Daemon: firstFit()})
 	first := n.gpus()[0].UUID
-	resident := n.launch(harness.Spec{ID: "resident", Args: burstArgs(1_000_000)})
-	lives := n.tenants(resident)
+	resident := n.Launch(harness.Spec{ID: "resident", Args: burstArgs(1_000_000)})
+	lives := n.Tenants(resident)
 	n.goOn(lives, nil)
 
 	n.inject(0, "--compute-mode", "exclusive")
@@ -128,7 +129,7 @@ func TestCordonedGPU(t *testing.T) {
 	n.cli("gpus", "cordon", first, "--reason", "fan is loud")
 	n.shows(0, "CORDONED", "fan is loud")
 	n.inject(0, "--compute-mode", "default")
-	n.wait(func() error {
+	n.Wait(func() error {
 		if g := n.gpus()[0]; strings.Contains(g.Reason, "EXCLUSIVE") {
 			return errors.New(g.Reason)
 		}
@@ -143,11 +144,11 @@ func TestCordonedGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := n.vgpu("resident")
+	id, err := n.VGPU("resident")
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.wait(func() error {
+	n.Wait(func() error {
 		if out := drain.Tail(); !strings.Contains(out, id.GetId()) {
 			return fmt.Errorf("drain --wait does not say who is left: %q", out)
 		}
@@ -175,14 +176,14 @@ func TestForeignMemory(t *testing.T) {
 		t.Errorf("it was on %d, which has no room", got)
 	}
 	n.inject(1, "--foreign", "8Gi")
-	waits := n.launch(harness.Spec{ID: "waits", Args: []string{"vecadd"}, Annotations: wants})
-	n.wait(func() error {
+	waits := n.Launch(harness.Spec{ID: "waits", Args: []string{"vecadd"}, Annotations: wants})
+	n.Wait(func() error {
 		if out := waits.Output(); !strings.HasPrefix(out, "vgpu: waiting for a GPU: ") {
 			return fmt.Errorf("it does not say that it waits: %q", out)
 		}
 		return nil
 	})
-	if v, err := n.vgpu("waits"); err != nil || v.GetState() != "UNBOUND" || v.GetReason() == "" {
+	if v, err := n.VGPU("waits"); err != nil || v.GetState() != "UNBOUND" || v.GetReason() == "" {
 		t.Errorf("vgpu ps does not say why it waits: %v, %v", v, err)
 	}
 	if got := n.on("small", map[string]string{"vgpu-shim.dev/memory": "1Gi"}); got != 0 {
@@ -215,10 +216,10 @@ func TestDeviceNodes(t *testing.T) {
 			if tc.uuid != "" {
 				annotations["vgpu-shim.dev/uuid"] = tc.uuid
 			}
-			c := n.launch(harness.Spec{
+			c := n.Launch(harness.Spec{
 				ID: tc.id, Annotations: annotations, Args: []string{"sh", "-c", "echo /dev/simgpu?*; vecadd; exec sleep 100000"},
 			})
-			n.wait(func() error {
+			n.Wait(func() error {
 				if !strings.Contains(c.Output(), "vecadd") {
 					return fmt.Errorf("it says %q", c.Output())
 				}
@@ -232,7 +233,7 @@ func TestDeviceNodes(t *testing.T) {
 			if !slices.Equal(nodes, tc.want) || !rule {
 				t.Errorf("its config.json has %v and a rule is %v, want %v", nodes, rule, tc.want)
 			}
-			v, err := n.vgpu(tc.id)
+			v, err := n.VGPU(tc.id)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -38,7 +38,7 @@ func TestIdentityOfTwoGPUs(t *testing.T) {
 	if slices.Contains(want, alone.devices()[0]) {
 		t.Errorf("it is on %v, where %v is already", want, alone.devices())
 	}
-	v, err := n.vgpu("pair")
+	v, err := n.VGPU("pair")
 	if err != nil || !slices.Equal(v.GetGpus(), want) {
 		t.Errorf("vgpud has it on %v, %v", v.GetGpus(), err)
 	}
@@ -49,7 +49,7 @@ func TestIdentityOfTwoGPUs(t *testing.T) {
 	two.alloc("physical", 64*mib)
 	two.must("ok", "use 1")
 	two.alloc("array", 32*mib)
-	n.wait(func() error {
+	n.Wait(func() error {
 		got := map[string]uint64{}
 		var all []struct {
 			Container struct{ ID string }
@@ -135,8 +135,8 @@ func TestIdentityWithVisibleDevices(t *testing.T) {
 	// What it has on its only visible device is charged to that GPU.
 	own.must("ok", "use 0")
 	own.alloc("plain", 64*mib)
-	n.wait(func() error {
-		v, err := n.vgpu("pair")
+	n.Wait(func() error {
+		v, err := n.VGPU("pair")
 		if err != nil {
 			return err
 		}

@@ -11,27 +11,28 @@ import (
 	"testing"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
 // A process that exec puts into a container uses the same vGPU.
 func TestExec(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, Daemon: harness.DaemonOptions{GPUs: "sim:2"}})
-		first := n.launch(harness.Spec{ID: "first", Args: []string{"hog", "--ms", "0"}})
-		n.says(first, "running")
+		first := n.Launch(harness.Spec{ID: "first", Args: []string{"hog", "--ms", "0"}})
+		n.Says(first, "running")
 		out := make(chan error, 1)
 		go func() {
-			_, err := first.Exec(n.ctx, "/vgpu/hog", "--ms", "2000")
+			_, err := first.Exec(n.Ctx, "/vgpu/hog", "--ms", "2000")
 			out <- err
 		}()
 		var list []map[string]any
-		n.wait(func() error {
+		n.Wait(func() error {
 			select {
 			case err := <-out:
 				t.Fatalf("the exec ended before vgpu ps showed it: %v", err)
 			default:
 			}
-			text, err := n.Daemon.CLI(n.ctx, "ps", "--output", "json")
+			text, err := n.Daemon.CLI(n.Ctx, "ps", "--output", "json")
 			if err != nil {
 				return err
 			}
@@ -46,7 +47,7 @@ func TestExec(t *testing.T) {
 		if err := <-out; err != nil {
 			t.Error(err)
 		}
-		if o := n.noOverlap(); len(o.Tenants) != 1 {
+		if o := n.NoOverlap(); len(o.Tenants) != 1 {
 			t.Errorf("the simulated GPU has seen %d tenants, want 1", len(o.Tenants))
 		}
 	})
@@ -68,8 +69,8 @@ func vgpus(text string) ([]map[string]any, error) {
 // second half shows that this is seen when it happens.
 func TestInert(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
-	inert := n.launch(harness.Spec{ID: "inert", Args: []string{"inert"}})
-	n.says(inert, "loaded")
+	inert := n.Launch(harness.Spec{ID: "inert", Args: []string{"inert"}})
+	n.Says(inert, "loaded")
 	libraries, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", inert.PID))
 	if err != nil || !strings.Contains(string(libraries), "libcuda.so") {
 		t.Fatalf("the driver library is not loaded (%v): %s", err, libraries)
@@ -77,7 +78,7 @@ func TestInert(t *testing.T) {
 	if sockets, threads := footprint(t, inert.PID); sockets != 0 || threads != 1 {
 		t.Errorf("the process has %d sockets and %d threads, want none and 1", sockets, threads)
 	}
-	v, err := n.vgpu("inert")
+	v, err := n.VGPU("inert")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,12 +86,12 @@ func TestInert(t *testing.T) {
 		t.Errorf("its vGPU is %s with %d clients, want UNBOUND with none", v.GetState(), v.GetClients())
 	}
 
-	active := n.launch(harness.Spec{ID: "active", Args: []string{"inert", "--init"}})
-	n.says(active, "loaded")
+	active := n.Launch(harness.Spec{ID: "active", Args: []string{"inert", "--init"}})
+	n.Says(active, "loaded")
 	if sockets, _ := footprint(t, active.PID); sockets == 0 {
 		t.Error("the process that initialised CUDA has no socket: this test can not fail")
 	}
-	if v, err = n.vgpu("active"); err != nil || v.GetClients() != 1 || v.GetState() == "UNBOUND" {
+	if v, err = n.VGPU("active"); err != nil || v.GetClients() != 1 || v.GetState() == "UNBOUND" {
 		t.Errorf("its vGPU is %v (%v), want bound with 1 client", v, err)
 	}
 }

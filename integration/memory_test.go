@@ -46,17 +46,17 @@ func (n *node) ledger(id string) (ledgerRow, error) {
 
 // machine asks the simulated GPUs themselves.
 func (n *node) machine() []harness.DeviceMemory {
-	n.t.Helper()
-	all, err := n.Daemon.Memory(n.ctx)
+	n.T.Helper()
+	all, err := n.Daemon.Memory(n.Ctx)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return all
 }
 
 // really is how much memory the GPUs themselves say that a container has.
 func (n *node) really(c *harness.Container) (sum uint64) {
-	n.t.Helper()
+	n.T.Helper()
 	tenant := n.tenant(c)
 	for _, g := range n.machine() {
 		sum += g.Tenants[tenant]
@@ -75,14 +75,14 @@ type memoryShown struct {
 
 // look asks everybody.
 func (n *node) look(c *harness.Container, p *talker) (m memoryShown, err error) {
-	n.t.Helper()
+	n.T.Helper()
 	m.cuda, m.really = p.info(), n.really(c)
 	nvml := n.monitor(c)
 	if _, err := fmt.Sscan(nvml["memory"][0], &m.v1[0], &m.v1[1], &m.v1[2]); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	if _, err := fmt.Sscan(nvml["memory2"][0], &m.v2[0], &m.v2[1], &m.v2[2], &m.v2[3]); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	m.ledger, err = n.ledger(c.ID)
 	return m, err
@@ -92,7 +92,7 @@ func (n *node) look(c *harness.Container, p *talker) (m memoryShown, err error) 
 // limit and uses used, and that so much is free. What the driver uses is seen a
 // little later.
 func (n *node) tells(c *harness.Container, p *talker, limit, used, free uint64) {
-	n.t.Helper()
+	n.T.Helper()
 	want := memoryShown{
 		cuda:   numbers{Free: free, Total: limit, Device: limit},
 		ledger: ledgerRow{Limit: limit, Used: used},
@@ -100,7 +100,7 @@ func (n *node) tells(c *harness.Container, p *talker, limit, used, free uint64) 
 		v2:     [4]uint64{limit, used, free, limit - used - free},
 		really: used,
 	}
-	n.wait(func() error {
+	n.Wait(func() error {
 		got, err := n.look(c, p)
 		if err == nil && got != want {
 			err = fmt.Errorf("of %s is told\n%+v, want\n%+v", c.ID, got, want)
@@ -146,7 +146,7 @@ func TestMemoryLimitBelowTheContext(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	c, p := n.limited("small", "64Mi")
 	p.must("ok", "use 0")
-	n.wait(func() error {
+	n.Wait(func() error {
 		if row, err := n.ledger("small"); err != nil || row.Used != contextMemory {
 			return fmt.Errorf("the ledger shows %+v, %v", row, err)
 		}
@@ -197,7 +197,7 @@ func TestMemoryOfTwoProcesses(t *testing.T) {
 	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	n.wait(func() error { // SIGKILL takes a moment
+	n.Wait(func() error { // SIGKILL takes a moment
 		if got := one.ask("alloc plain %d", 384*mib); got == outOfMemory {
 			return errNotYet
 		}
@@ -218,8 +218,8 @@ func TestMemoryOfTwoProcesses(t *testing.T) {
 // gpuHolds waits until vgpu gpus shows so much of the first GPU in use, and
 // reserved.
 func (n *node) gpuHolds(used, reserved uint64) {
-	n.t.Helper()
-	n.wait(func() error {
+	n.T.Helper()
+	n.Wait(func() error {
 		var all []struct {
 			Used     uint64 `json:"memory_used_bytes"`
 			Reserved uint64 `json:"memory_reserved_bytes"`
@@ -330,7 +330,7 @@ func TestMemoryOverKill(t *testing.T) {
 	}
 	again := func() {
 		t.Helper()
-		if err := n.Daemon.Start(n.ctx); err != nil {
+		if err := n.Daemon.Start(n.Ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -395,7 +395,7 @@ func TestMemoryOverAbsenceOpen(t *testing.T) {
 	p.must(outOfMemory, "alloc plain %d", 200*mib)
 	p.must("ok", "free %s", piece)
 	p.alloc("array", 200*mib)
-	if err := n.Daemon.Start(n.ctx); err != nil {
+	if err := n.Daemon.Start(n.Ctx); err != nil {
 		t.Fatal(err)
 	}
 	n.tells(c, p, gib, 956*mib, 68*mib)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
 // muslRootfs makes a root file system without any glibc.
@@ -31,20 +32,20 @@ func muslRootfs(t *testing.T) string {
 // accounted, and sees its own vGPU by NVML. Its root file system is read-only
 // and has no /etc.
 func TestMusl(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, Daemon: harness.DaemonOptions{GPUs: "sim:1", LogLevel: "trace"}})
-		musl := n.launch(harness.Spec{
+		musl := n.Launch(harness.Spec{
 			ID: "musl", Rootfs: muslRootfs(t), ReadOnly: true, Args: []string{"/vgpu/late", "0"},
 			Annotations: map[string]string{"vgpu-shim.dev/memory": "1Gi"},
 		})
-		n.says(musl, "running")
-		glibc := n.launch(harness.Spec{ID: "glibc", Args: burstArgs(60)})
-		tenants := n.tenants(musl, glibc)
-		ids := n.vgpuIDs(tenants)
-		n.finish(glibc)
+		n.Says(musl, "running")
+		glibc := n.Launch(harness.Spec{ID: "glibc", Args: burstArgs(60)})
+		tenants := n.Tenants(musl, glibc)
+		ids := n.VGPUIDs(tenants)
+		n.Finish(glibc)
 
 		s := n.monitor(musl)
-		mine, err := n.vgpu("musl")
+		mine, err := n.VGPU("musl")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,30 +56,30 @@ func TestMusl(t *testing.T) {
 			t.Errorf("NVML shows %v, not a memory of 1 GiB and the container's process 1", s)
 		}
 		n.accounted("musl")
-		if err := musl.Kill(n.ctx, 9); err != nil {
+		if err := musl.Kill(n.Ctx, 9); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := musl.Wait(n.ctx); err != nil {
+		if _, err := musl.Wait(n.Ctx); err != nil {
 			t.Fatal(err)
 		}
-		if o := n.noOverlap(); len(o.Tenants) != 2 {
+		if o := n.NoOverlap(); len(o.Tenants) != 2 {
 			t.Errorf("the simulated GPU has seen %d tenants, want 2", len(o.Tenants))
 		}
-		n.inTurns(ids)
+		n.InTurns(ids)
 	})
 }
 
 // accounted checks that vgpu ps shows a process of a container, and that it held
 // a GPU in more than one turn.
 func (n *node) accounted(id string) {
-	n.t.Helper()
-	text, err := n.Daemon.CLI(n.ctx, "ps", "--output", "json")
+	n.T.Helper()
+	text, err := n.Daemon.CLI(n.Ctx, "ps", "--output", "json")
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	list, err := vgpus(text)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	for _, one := range list {
 		if c, _ := one["container"].(map[string]any); c["id"] != id {
@@ -87,11 +88,11 @@ func (n *node) accounted(id string) {
 		usage, _ := one["usage"].(map[string]any)
 		turns, _ := usage["turns"].(float64)
 		if one["clients"] != 1.0 || turns < 2 {
-			n.t.Errorf("vgpu ps shows %v", one)
+			n.T.Errorf("vgpu ps shows %v", one)
 		}
 		return
 	}
-	n.t.Errorf("vgpu ps does not show %s: %s", id, text)
+	n.T.Errorf("vgpu ps does not show %s: %s", id, text)
 }
 
 // An image that has a list of its own for musl keeps it, but it is hidden while
@@ -107,7 +108,7 @@ func TestMuslListOfAnImageIsHidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := start(t, harness.Options{Version: harness.Containerd24})
-	n.run(harness.Spec{ID: "own", Rootfs: dir, Args: []string{"/vgpu/vecadd"}})
+	n.Run(harness.Spec{ID: "own", Rootfs: dir, Args: []string{"/vgpu/vecadd"}})
 	if b, err := os.ReadFile(list); err != nil || string(b) != theirs {
 		t.Errorf("the image's list became %q, %v", b, err)
 	}

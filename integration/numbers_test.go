@@ -18,20 +18,20 @@ import (
 
 // metrics scrapes vgpud: values by name and labels, as they are written.
 func (n *node) metrics() map[string]float64 {
-	n.t.Helper()
+	n.T.Helper()
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", n.Daemon.Metrics)
 		},
 	}}
-	request, err := http.NewRequestWithContext(n.ctx, http.MethodGet, "http://vgpud/metrics", nil)
+	request, err := http.NewRequestWithContext(n.Ctx, http.MethodGet, "http://vgpud/metrics", nil)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	defer answer.Body.Close()
 	all := map[string]float64{}
@@ -42,7 +42,7 @@ func (n *node) metrics() map[string]float64 {
 		at := strings.LastIndex(lines.Text(), " ") // there are some in labels
 		name, value := lines.Text()[:at], lines.Text()[at+1:]
 		if all[name], err = strconv.ParseFloat(value, 64); err != nil {
-			n.t.Fatalf("%q: %v", lines.Text(), err)
+			n.T.Fatalf("%q: %v", lines.Text(), err)
 		}
 	}
 	return all
@@ -86,7 +86,7 @@ func TestMetricsAreWhatPsTells(t *testing.T) {
 		Used        float64 `json:"memory_used_bytes"`
 		Free        float64 `json:"memory_free_bytes"`
 	}
-	n.wait(func() error { // vgpud looks now and then at what is free
+	n.Wait(func() error { // vgpud looks now and then at what is free
 		metrics, want := n.metrics(), map[string]float64{}
 		for command, into := range map[string]any{"ps": &ps, "gpus": &gpus} {
 			if err := json.Unmarshal([]byte(n.cli(command, "--output", "json")), into); err != nil {

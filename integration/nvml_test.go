@@ -15,10 +15,10 @@ import (
 type shown map[string][]string
 
 func (n *node) monitor(c *harness.Container) shown {
-	n.t.Helper()
-	out, err := c.Exec(n.ctx, "/vgpu/monitor")
+	n.T.Helper()
+	out, err := c.Exec(n.Ctx, "/vgpu/monitor")
 	if err != nil {
-		n.t.Fatalf("monitor: %v: %s", err, out)
+		n.T.Fatalf("monitor: %v: %s", err, out)
 	}
 	s := shown{}
 	for line := range strings.Lines(out) {
@@ -32,19 +32,19 @@ func (n *node) monitor(c *harness.Container) shown {
 // pids, and nothing of its neighbour on the same GPU.
 func TestNVMLShowsTheVGPU(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24, Daemon: harness.DaemonOptions{GPUs: "sim:2"}})
-	busy := n.launch(harness.Spec{ID: "busy", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/memory": "1Gi"}})
-	n.says(busy, "running")
-	idle := n.launch(harness.Spec{ID: "idle", Args: []string{"inert"}})
-	n.says(idle, "loaded")
+	busy := n.Launch(harness.Spec{ID: "busy", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/memory": "1Gi"}})
+	n.Says(busy, "running")
+	idle := n.Launch(harness.Spec{ID: "idle", Args: []string{"inert"}})
+	n.Says(idle, "loaded")
 
 	var b shown
-	n.wait(func() error {
+	n.Wait(func() error {
 		if b = n.monitor(busy); len(b["pid"]) != 1 || slices.Contains(b["use"], "0") {
 			return fmt.Errorf("the busy container sees %v", b)
 		}
 		return nil
 	})
-	v, err := n.vgpu("busy")
+	v, err := n.VGPU("busy")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,15 +30,15 @@ type long struct {
 
 // long starts one. It ends with status 7 if all went well.
 func (n *node) long(id string) long {
-	n.t.Helper()
+	n.T.Helper()
 	l := long{word: n.meeting(id, 1)}
-	l.Container = n.launch(harness.Spec{
+	l.Container = n.Launch(harness.Spec{
 		ID:     id,
 		Args:   []string{"sh", "-c", "rank --meet /meet --ranks 2 --rounds 1 && exit 7; exit 1"},
 		Mounts: []string{"type=bind,src=" + l.word + ",dst=/meet,options=rbind:rw"},
 	})
 	l.child = n.child(l.Container)
-	n.in(id, "HOLDING", "DRAINING")
+	n.In(id, "HOLDING", "DRAINING")
 	return l
 }
 
@@ -57,31 +57,31 @@ func (l long) let(t *testing.T) {
 
 // meeting makes a file in which ranks meet, of which so many count as ready.
 func (n *node) meeting(name string, ready byte) string {
-	n.t.Helper()
+	n.T.Helper()
 	path := filepath.Join(n.Dir, "meet-"+name)
 	page := make([]byte, 4096)
 	page[4] = ready // the second word, on a little-endian machine
 	if err := os.WriteFile(path, page, 0o600); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return path
 }
 
 // endsWith waits for the end of a container with a status.
 func (n *node) endsWith(c *harness.Container, want int) {
-	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.ctx, patience)
+	n.T.Helper()
+	ctx, cancel := context.WithTimeout(n.Ctx, patience)
 	defer cancel()
 	if status, err := c.Wait(ctx); err != nil || status != want {
-		n.t.Errorf("container %s ended with %d (%v), want %d; it says %q", c.ID, status, err, want, c.Output())
+		n.T.Errorf("container %s ended with %d (%v), want %d; it says %q", c.ID, status, err, want, c.Output())
 	}
 }
 
 // kill ends a container, as containerd does.
 func (n *node) kill(c *harness.Container) {
-	n.t.Helper()
-	if err := c.Kill(n.ctx, syscall.SIGKILL); err != nil {
-		n.t.Fatal(err)
+	n.T.Helper()
+	if err := c.Kill(n.Ctx, syscall.SIGKILL); err != nil {
+		n.T.Fatal(err)
 	}
 	n.endsWith(c, 128+int(syscall.SIGKILL))
 }
@@ -90,12 +90,12 @@ func (n *node) kill(c *harness.Container) {
 // kernels are long: of short ones so few are in flight while another waits that the
 // queue is empty when the program does not get a CPU for some milliseconds.
 func (n *node) high(id string) *harness.Container {
-	n.t.Helper()
-	c := n.launch(harness.Spec{
+	n.T.Helper()
+	c := n.Launch(harness.Spec{
 		ID: id, Args: []string{"hog", "--ms", "0", "--kernel-us", "100000"},
 		Annotations: map[string]string{"vgpu-shim.dev/priority": "high", "vgpu-shim.dev/quantum": longestQuantum.String()},
 	})
-	n.says(c, "running")
+	n.Says(c, "running")
 	return c
 }
 
@@ -112,19 +112,19 @@ func TestFrozenOverrun(t *testing.T) {
 		b := n.high("probed-b")
 		n.becomes(a.child, true)
 		before := ticks(t, a.child)
-		if out, err := a.Exec(n.ctx, "echo", "here"); err != nil || out != "here\n" {
+		if out, err := a.Exec(n.Ctx, "echo", "here"); err != nil || out != "here\n" {
 			t.Errorf("a probe said %q, %v", out, err)
 		}
-		if err := a.Pause(n.ctx); err != nil {
+		if err := a.Pause(n.Ctx); err != nil {
 			t.Error(err)
 		}
-		if state, err := a.TaskState(n.ctx); err != nil || state != "PAUSED" {
+		if state, err := a.TaskState(n.Ctx); err != nil || state != "PAUSED" {
 			t.Errorf("once paused, the task is %s, %v", state, err)
 		}
-		if err := a.Resume(n.ctx); err != nil {
+		if err := a.Resume(n.Ctx); err != nil {
 			t.Error(err)
 		}
-		if state, err := a.TaskState(n.ctx); err != nil || state != "RUNNING" {
+		if state, err := a.TaskState(n.Ctx); err != nil || state != "RUNNING" {
 			t.Errorf("once resumed, the task is %s, %v", state, err)
 		}
 		if is, err := frozen(a.child); err != nil || !is {
@@ -141,7 +141,7 @@ func TestFrozenOverrun(t *testing.T) {
 	t.Run("it has turns of its own", func(t *testing.T) {
 		n := n.sub(t)
 		a := n.long("own")
-		b := n.launch(harness.Spec{ID: "own-b", Args: burstArgs(1_000_000)})
+		b := n.Launch(harness.Spec{ID: "own-b", Args: burstArgs(1_000_000)})
 		theirs := n.tenant(b)
 		events.wait("FROZEN", "own", 3)
 		n.goOn(map[harness.Tenant]*harness.Container{theirs: b}, n.submissions())
@@ -161,11 +161,11 @@ func TestFrozenOverrun(t *testing.T) {
 		a := n.long("killed")
 		b := n.high("killed-b")
 		n.becomes(a.child, true)
-		if err := a.Kill(n.ctx, syscall.SIGKILL); err != nil {
+		if err := a.Kill(n.Ctx, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		n.endsWith(a.Container, 128+int(syscall.SIGKILL))
-		if err := a.Remove(n.ctx); err != nil {
+		if err := a.Remove(n.Ctx); err != nil {
 			t.Error(err)
 		}
 		n.goOn(map[harness.Tenant]*harness.Container{n.tenant(b): b}, n.submissions())
@@ -183,10 +183,10 @@ func TestFrozenOverrun(t *testing.T) {
 		if is, err := frozen(a.child); err != nil || !is {
 			t.Errorf("frozen is %v, %v", is, err)
 		}
-		if err := b.Kill(n.ctx, syscall.SIGKILL); err != nil {
+		if err := b.Kill(n.Ctx, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.Daemon.Start(n.ctx); err != nil {
+		if err := n.Daemon.Start(n.Ctx); err != nil {
 			t.Fatal(err)
 		}
 		a.let(t)
@@ -213,11 +213,11 @@ func TestKilledOverrun(t *testing.T) {
 	t.Parallel()
 	n := start(t, harness.Options{Version: harness.Containerd24, Daemon: overruns("kill")})
 	events := n.follow()
-	a := n.launch(harness.Spec{ID: "a", Args: []string{"burst", "--launches", "1", "--gpu-us", "3600000000"}})
-	n.in("a", "HOLDING")
-	b := n.launch(harness.Spec{ID: "b", Args: burstArgs(5)})
+	a := n.Launch(harness.Spec{ID: "a", Args: []string{"burst", "--launches", "1", "--gpu-us", "3600000000"}})
+	n.In("a", "HOLDING")
+	b := n.Launch(harness.Spec{ID: "b", Args: burstArgs(5)})
 	n.endsWith(a, 128+int(syscall.SIGKILL))
-	n.finish(b)
+	n.Finish(b)
 	if events.count("KILLED", "a") != 1 || events.count("KILLED", "") != 1 {
 		t.Errorf("one process of a should have been killed: %+v", events.all())
 	}

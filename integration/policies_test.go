@@ -38,12 +38,12 @@ func TestPolicies(t *testing.T) {
 			annotations = map[string]string{"vgpu-shim.dev/weight": "200", "vgpu-shim.dev/max-share": "10%"}
 		}
 		// A container whose program ended still has its vGPU.
-		hogs = append(hogs, n.launch(harness.Spec{ID: id, Annotations: annotations, Args: []string{
+		hogs = append(hogs, n.Launch(harness.Spec{ID: id, Annotations: annotations, Args: []string{
 			"sh", "-c", "hog --ms 0 --depth 2 --kernel-us " + kernels[i] + "; sleep 100000",
 		}}))
 	}
 	for _, h := range hogs {
-		n.says(h, "running")
+		n.Says(h, "running")
 	}
 	for _, tc := range []struct {
 		description string
@@ -66,8 +66,8 @@ func TestPolicies(t *testing.T) {
 			if err := syscall.Kill(n.child(hogs[2]), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			n.wait(func() error {
-				if v, err := n.vgpu("three"); err != nil || v.GetClients() != 0 {
+			n.Wait(func() error {
+				if v, err := n.VGPU("three"); err != nil || v.GetClients() != 0 {
 					return fmt.Errorf("its process is still there: %v, %w", v, err)
 				}
 				return nil
@@ -80,7 +80,7 @@ func TestPolicies(t *testing.T) {
 			t.Fatalf("under %s", tc.description)
 		}
 	}
-	n.noOverlap()
+	n.NoOverlap()
 }
 
 // share waits until the containers' parts of the GPU's time, by vgpud's accounts,
@@ -88,13 +88,13 @@ func TestPolicies(t *testing.T) {
 // they never are. The first ones have parts of all time, the others of what those
 // leave, without what it takes to switch.
 func (n *node) share(ids []string, want [3]float64, fixed int) {
-	n.t.Helper()
+	n.T.Helper()
 	look := func() (held [3]time.Duration, at time.Time) {
-		n.t.Helper()
+		n.T.Helper()
 		at = time.Now()
-		all, err := n.Daemon.VGPUs(n.ctx)
+		all, err := n.Daemon.VGPUs(n.Ctx)
 		if err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		for i, id := range ids {
 			for _, v := range all {
@@ -109,13 +109,13 @@ func (n *node) share(ids []string, want [3]float64, fixed int) {
 	_, changed := look()
 	var before [3]time.Duration
 	var began time.Time
-	n.wait(func() error {
+	n.Wait(func() error {
 		if before, began = look(); began.Sub(changed) < 2*policyWindow {
 			return errNotYet
 		}
 		return nil
 	})
-	n.wait(func() error {
+	n.Wait(func() error {
 		after, now := look()
 		long := now.Sub(began)
 		if long < 2*time.Second {
@@ -145,7 +145,7 @@ func (n *node) share(ids []string, want [3]float64, fixed int) {
 			}
 			return fmt.Errorf("the parts of %v are %.4f, want %.4f", long, got, want)
 		}
-		n.t.Logf("the parts of %v are %.4f", long, got)
+		n.T.Logf("the parts of %v are %.4f", long, got)
 		return nil
 	})
 }
@@ -155,15 +155,15 @@ func TestNative(t *testing.T) {
 	t.Parallel()
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	hogs := []*harness.Container{
-		n.launch(harness.Spec{ID: "one", Args: []string{"hog", "--ms", "0"}}),
-		n.launch(harness.Spec{ID: "two", Args: []string{"hog", "--ms", "0"}}),
+		n.Launch(harness.Spec{ID: "one", Args: []string{"hog", "--ms", "0"}}),
+		n.Launch(harness.Spec{ID: "two", Args: []string{"hog", "--ms", "0"}}),
 	}
-	tenants := n.tenants(hogs...)
+	tenants := n.Tenants(hogs...)
 	n.goOn(tenants, nil)
-	n.noOverlap()
+	n.NoOverlap()
 	n.cli("policy", "native")
-	n.wait(func() error {
-		o, err := n.Daemon.Overlap(n.ctx)
+	n.Wait(func() error {
+		o, err := n.Daemon.Overlap(n.Ctx)
 		if err == nil && o.OverlapNS == 0 {
 			err = errNotYet
 		}
@@ -190,13 +190,13 @@ func monotonic(t *testing.T) time.Duration {
 // alone watches containers for a while. From an instant on no work of two of them
 // must be in flight at once.
 func (n *node) alone(from time.Duration, all ...*harness.Container) {
-	n.t.Helper()
+	n.T.Helper()
 	for range 3 {
-		n.goOn(n.tenants(all...), n.submissions())
+		n.goOn(n.Tenants(all...), n.submissions())
 	}
-	log, err := n.Daemon.Log(n.ctx)
+	log, err := n.Daemon.Log(n.Ctx)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	log = slices.DeleteFunc(log, func(op harness.Operation) bool { return op.End != 0 && op.End <= from })
 	for i := range log {
@@ -205,7 +205,7 @@ func (n *node) alone(from time.Duration, all ...*harness.Container) {
 	for i, c := range all {
 		for _, other := range all[i+1:] {
 			if got := harness.Together(log, is(n.tenant(c)), is(n.tenant(other))); got != 0 {
-				n.t.Errorf("%d pieces of work of %s were in flight with some of %s", got, c.ID, other.ID)
+				n.T.Errorf("%d pieces of work of %s were in flight with some of %s", got, c.ID, other.ID)
 			}
 		}
 	}

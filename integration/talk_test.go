@@ -26,12 +26,12 @@ type talker struct {
 // talk makes the FIFOs for a program. All of a node are in one directory, which
 // its containers have at /talk.
 func (n *node) talk(name string) *talker {
-	n.t.Helper()
+	n.T.Helper()
 	dir := n.talkDir()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	p := &talker{t: n.t, name: name}
+	p := &talker{t: n.T, name: name}
 	for end, file := range map[string]**os.File{"do": &p.do, "says": &p.says} {
 		path := filepath.Join(dir, name+"."+end)
 		err := syscall.Mkfifo(path, 0o600)
@@ -39,12 +39,12 @@ func (n *node) talk(name string) *talker {
 			*file, err = os.OpenFile(path, os.O_RDWR, 0)
 		}
 		if err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 	}
 	p.lines = bufio.NewReader(p.says)
 	// The program ends with its input.
-	n.t.Cleanup(func() {
+	n.T.Cleanup(func() {
 		p.do.Close()
 		p.says.Close()
 	})
@@ -55,31 +55,31 @@ func (n *node) talkDir() string { return filepath.Join(n.Dir, "talk") }
 
 // memory starts a container of the program memory.
 func (n *node) memory(s harness.Spec) (*harness.Container, *talker) {
-	n.t.Helper()
+	n.T.Helper()
 	p := n.talk(s.ID)
 	s.Args = []string{"memory", "--talk", "/talk/" + s.ID}
 	s.Mounts = append(s.Mounts, "type=bind,src="+n.talkDir()+",dst=/talk,options=rbind:rw")
-	return n.launch(s), p
+	return n.Launch(s), p
 }
 
 // limited starts a container of the program memory that has so much of it.
 func (n *node) limited(id, memory string) (*harness.Container, *talker) {
-	n.t.Helper()
+	n.T.Helper()
 	return n.memory(harness.Spec{ID: id, Annotations: map[string]string{"vgpu-shim.dev/memory": memory}})
 }
 
 // beside starts the program memory in a container that runs one, with more in its
 // environment.
 func (n *node) beside(c *harness.Container, name string, env ...string) *talker {
-	n.t.Helper()
+	n.T.Helper()
 	p := n.talk(name)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		args := append([]string{"/bin/env"}, env...)
-		_, _ = c.Exec(n.ctx, append(args, "/vgpu/memory", "--talk", "/talk/"+name)...) // what it said counts
+		_, _ = c.Exec(n.Ctx, append(args, "/vgpu/memory", "--talk", "/talk/"+name)...) // what it said counts
 	}()
-	n.t.Cleanup(func() {
+	n.T.Cleanup(func() {
 		p.do.Close()
 		<-ended
 	})

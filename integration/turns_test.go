@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
 // burstArgs is a container's share of contention: bursts with pauses between.
@@ -20,90 +21,31 @@ func burstArgs(bursts int) []string {
 // three starts three containers that want the GPU at the same time, and returns
 // who they are in the simulated GPU's log.
 func (n *node) three(bursts int) map[harness.Tenant]*harness.Container {
-	n.t.Helper()
+	n.T.Helper()
 	all := map[harness.Tenant]*harness.Container{}
 	for _, id := range []string{"one", "two", "three"} {
 		// At once: on a slow machine it has ended before the last one starts.
-		maps.Copy(all, n.tenants(n.launch(harness.Spec{ID: id, Args: burstArgs(bursts)})))
+		maps.Copy(all, n.Tenants(n.Launch(harness.Spec{ID: id, Args: burstArgs(bursts)})))
 	}
 	return all
-}
-
-// tenants tells who the containers are in the simulated GPU's log.
-func (n *node) tenants(all ...*harness.Container) map[harness.Tenant]*harness.Container {
-	n.t.Helper()
-	tenants := map[harness.Tenant]*harness.Container{}
-	for _, c := range all {
-		tenant, err := c.Tenant()
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		tenants[tenant] = c
-	}
-	return tenants
-}
-
-// vgpuIDs tells the ids of the containers' vGPUs.
-func (n *node) vgpuIDs(tenants map[harness.Tenant]*harness.Container) map[harness.Tenant]string {
-	n.t.Helper()
-	ids := map[harness.Tenant]string{}
-	for tenant, c := range tenants {
-		v, err := n.vgpu(c.ID)
-		if err != nil {
-			n.t.Fatal(err)
-		}
-		ids[tenant] = v.GetId()
-	}
-	return ids
-}
-
-// inTurns fails the test if any work was submitted outside a turn of the vGPU
-// that it is of. vgpud must log at level trace.
-func (n *node) inTurns(ids map[harness.Tenant]string) {
-	n.t.Helper()
-	turns, err := n.Daemon.Turns()
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	log, err := n.Daemon.Log(n.ctx)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	work, outside := 0, 0
-	for _, op := range log {
-		if op.Class != harness.ClassWork {
-			continue
-		}
-		work++
-		if harness.Within(turns, ids[op.Tenant], op.Submit) {
-			continue
-		}
-		outside++
-		if outside <= 5 {
-			n.t.Errorf("%s of vGPU %q was submitted at %v, in no turn of it", op.Name, ids[op.Tenant], op.Submit)
-		}
-	}
-	if outside > 0 || work == 0 {
-		n.t.Errorf("%d of %d pieces of work were submitted outside a turn", outside, work)
-	}
 }
 
 // Invariants 1 and 2: three containers take turns; the simulated GPU sees no
 // overlap, and each piece of work was submitted in a turn of its own vGPU.
 func TestTurns(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, Daemon: harness.DaemonOptions{LogLevel: "trace"}})
 		const bursts = 60
 		tenants := n.three(bursts)
-		ids := n.vgpuIDs(tenants)
+		ids := n.VGPUIDs(tenants)
 		for _, c := range tenants {
-			n.finish(c)
+			n.Finish(c)
 		}
-		o := n.noOverlap()
+		o := n.NoOverlap()
 		if want := int64(3 * bursts * 5); o.Submissions < want || len(o.Tenants) != 3 {
 			t.Errorf("the simulated GPU has seen %d pieces of work of %d tenants, want %d of 3", o.Submissions, len(o.Tenants), want)
 		}
-		n.inTurns(ids)
+		n.InTurns(ids)
 	})
 }
 
@@ -123,9 +65,9 @@ func TestSwitchedOffGate(t *testing.T) {
 		Daemon:  harness.DaemonOptions{Library: filepath.Join(paths.Root, "build", "nogate", "libvgpu-cuda.so")},
 	})
 	for _, c := range n.three(60) {
-		n.finish(c)
+		n.Finish(c)
 	}
-	o, err := n.Daemon.Overlap(n.ctx)
+	o, err := n.Daemon.Overlap(n.Ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,10 +84,10 @@ func TestSecondGPU(t *testing.T) {
 		Daemon:  harness.DaemonOptions{GPUs: "sim:2", Drain: longest},
 	})
 	// One kernel that outlives the test: its GPU is not to be had.
-	n.launch(harness.Spec{ID: "hog", Args: []string{"burst", "--launches", "1", "--gpu-us", "3600000000"}})
-	n.in("hog", "HOLDING")
-	n.run(harness.Spec{ID: "other", Args: []string{"vecadd"}})
-	if o := n.noOverlap(); len(o.GPUs) != 2 || o.GPUs[0].Submissions == 0 || o.GPUs[1].Submissions == 0 {
+	n.Launch(harness.Spec{ID: "hog", Args: []string{"burst", "--launches", "1", "--gpu-us", "3600000000"}})
+	n.In("hog", "HOLDING")
+	n.Run(harness.Spec{ID: "other", Args: []string{"vecadd"}})
+	if o := n.NoOverlap(); len(o.GPUs) != 2 || o.GPUs[0].Submissions == 0 || o.GPUs[1].Submissions == 0 {
 		t.Errorf("both GPUs should have seen work: %+v", o)
 	}
 }
@@ -157,26 +99,26 @@ func TestReleasedOnCompletion(t *testing.T) {
 		Version: harness.Containerd24,
 		Daemon:  harness.DaemonOptions{Quantum: longestQuantum},
 	})
-	sleeper := n.launch(harness.Spec{ID: "sleeper", Args: []string{"burst", "--bursts", "1", "--gpu-us", "1000", "--rest-us", "600000000"}})
-	n.wait(func() error {
-		o, err := n.Daemon.Overlap(n.ctx)
+	sleeper := n.Launch(harness.Spec{ID: "sleeper", Args: []string{"burst", "--bursts", "1", "--gpu-us", "1000", "--rest-us", "600000000"}})
+	n.Wait(func() error {
+		o, err := n.Daemon.Overlap(n.Ctx)
 		if err == nil && (o.Submissions < 10 || o.Open > 0) {
 			err = errNotYet
 		}
 		return err
 	})
-	n.run(harness.Spec{ID: "next", Args: []string{"vecadd"}})
+	n.Run(harness.Spec{ID: "next", Args: []string{"vecadd"}})
 	if sleeper.Ended() {
 		t.Errorf("the first container ended: %s", sleeper.Output())
 	}
-	v, err := n.vgpu("sleeper")
+	v, err := n.VGPU("sleeper")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if u := v.GetUsage(); u.GetTurns() == 0 || u.GetDrains() != 0 {
 		t.Errorf("the first container's turn should have ended by completion: %v", u)
 	}
-	n.noOverlap()
+	n.NoOverlap()
 }
 
 // Quantum: who never completes is revoked when another waits.
@@ -186,20 +128,20 @@ func TestSharesOfHogs(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	want := map[string]float64{"light": 0.2, "heavy": 0.6, "capped": 0.2}
 	hogs := []*harness.Container{
-		n.launch(harness.Spec{ID: "light", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/weight": "100"}}),
-		n.launch(harness.Spec{ID: "heavy", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/weight": "300"}}),
-		n.launch(harness.Spec{ID: "capped", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{
+		n.Launch(harness.Spec{ID: "light", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/weight": "100"}}),
+		n.Launch(harness.Spec{ID: "heavy", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/weight": "300"}}),
+		n.Launch(harness.Spec{ID: "capped", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{
 			"vgpu-shim.dev/priority": "high", "vgpu-shim.dev/max-share": "20%",
 		}}),
 	}
 	for _, h := range hogs {
-		n.says(h, "running")
+		n.Says(h, "running")
 	}
 	held := func() map[string]time.Duration {
 		t.Helper()
 		now := make(map[string]time.Duration)
 		for id := range want {
-			v, err := n.vgpu(id)
+			v, err := n.VGPU(id)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,14 +157,14 @@ func TestSharesOfHogs(t *testing.T) {
 	}
 	// From when all run and the cap's first window is used up, over eight seconds
 	// of the GPU's time.
-	n.wait(func() error {
+	n.Wait(func() error {
 		if got := sum(held()); got < 3*time.Second {
 			return fmt.Errorf("the first windows are not over: %v", got)
 		}
 		return nil
 	})
 	before := held()
-	n.wait(func() error {
+	n.Wait(func() error {
 		if got := sum(held()) - sum(before); got < 8*time.Second {
 			return fmt.Errorf("they computed for no more than %v", got)
 		}
@@ -236,20 +178,20 @@ func TestSharesOfHogs(t *testing.T) {
 			t.Errorf("%s had %.3f of the GPU's time, want %.3f", id, got, part)
 		}
 	}
-	n.noOverlap()
+	n.NoOverlap()
 }
 
 func TestHogIsRevoked(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
-	hog := n.launch(harness.Spec{ID: "hog", Args: []string{"hog", "--ms", "0"}})
-	n.says(hog, "running")
-	n.run(harness.Spec{ID: "other", Args: []string{"vecadd"}})
-	v, err := n.vgpu("hog")
+	hog := n.Launch(harness.Spec{ID: "hog", Args: []string{"hog", "--ms", "0"}})
+	n.Says(hog, "running")
+	n.Run(harness.Spec{ID: "other", Args: []string{"vecadd"}})
+	v, err := n.VGPU("hog")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v.GetUsage().GetDrains() == 0 {
 		t.Errorf("the hog's turns did not end by a revoke: %v", v.GetUsage())
 	}
-	n.noOverlap()
+	n.NoOverlap()
 }

@@ -40,17 +40,17 @@ func TestLibraryIsUpgraded(t *testing.T) {
 	}
 	before := install(old)
 	n := start(t, harness.Options{Version: harness.Containerd24, Daemon: harness.DaemonOptions{Library: library}})
-	first := n.launch(harness.Spec{ID: "first", Args: []string{"hog", "--ms", "0"}})
-	n.says(first, "running")
+	first := n.Launch(harness.Spec{ID: "first", Args: []string{"hog", "--ms", "0"}})
+	n.Says(first, "running")
 
 	after := install(append(old, 0)) // another file that works alike
 	if err := n.Daemon.Process().Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Daemon.Start(n.ctx); err != nil {
+	if err := n.Daemon.Start(n.Ctx); err != nil {
 		t.Fatal(err)
 	}
-	second := n.launch(harness.Spec{ID: "second", Args: []string{"hog", "--ms", "3000"}})
+	second := n.Launch(harness.Spec{ID: "second", Args: []string{"hog", "--ms", "3000"}})
 	inside := func(c *harness.Container) os.FileInfo {
 		t.Helper()
 		info, err := os.Stat(fmt.Sprintf("/proc/%d/root/usr/lib/x86_64-linux-gnu/libcuda.so.1", c.PID))
@@ -65,9 +65,9 @@ func TestLibraryIsUpgraded(t *testing.T) {
 	if !os.SameFile(inside(second), after) {
 		t.Error("the new container does not have the new library")
 	}
-	n.finish(second)
-	if out, err := first.Exec(n.ctx, "/vgpu/vecadd"); err != nil {
+	n.Finish(second)
+	if out, err := first.Exec(n.Ctx, "/vgpu/vecadd"); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
-	n.noOverlap()
+	n.NoOverlap()
 }

@@ -9,22 +9,23 @@ import (
 	"testing"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
 // A container gets a vGPU, and its CUDA program computes what it should.
 func TestVectors(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, Daemon: harness.DaemonOptions{GPUs: "sim:2"}})
 		var result struct {
 			OK      bool
 			Devices int
 			Name    string
 		}
-		lastJSON(t, n.run(harness.Spec{ID: "vectors", Args: []string{"vecadd"}}), &result)
+		harnesstest.LastJSON(t, n.Run(harness.Spec{ID: "vectors", Args: []string{"vecadd"}}), &result)
 		if !result.OK || result.Devices != 1 {
 			t.Errorf("got %+v, want a right sum on one device", result)
 		}
-		if o := n.noOverlap(); len(o.Tenants) != 1 || o.Submissions == 0 {
+		if o := n.NoOverlap(); len(o.Tenants) != 1 || o.Submissions == 0 {
 			t.Errorf("the simulated GPU has seen %+v, want work of one tenant", o)
 		}
 	})
@@ -33,10 +34,10 @@ func TestVectors(t *testing.T) {
 // What makes images hard: a read-only root file system, a user who is not root,
 // a tmpfs over /run; all at once.
 func TestRestrictedContainer(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v})
 		var result struct{ OK bool }
-		lastJSON(t, n.run(harness.Spec{
+		harnesstest.LastJSON(t, n.Run(harness.Spec{
 			ID:       "restricted",
 			Args:     []string{"vecadd"},
 			ReadOnly: true,
@@ -49,54 +50,13 @@ func TestRestrictedContainer(t *testing.T) {
 	})
 }
 
-// A CUDA client that nobody here wrote, twice at once.
-func TestNumba(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
-		n := start(t, harness.Options{Version: v, Daemon: harness.DaemonOptions{LogLevel: "trace"}})
-		overlay, err := n.Overlay()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for source, name := range map[string]string{
-			filepath.Join(n.Paths.Root, "integration", "workload", "numba_vector.py"): "numba_vector.py",
-			filepath.Join(n.Paths.Kernels, "vec_add_f32.ptx"):                         "vec_add_f32.ptx",
-		} {
-			b, err := os.ReadFile(source)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(overlay.Rootfs, name), b, 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		args := []string{"/usr/bin/python3", "/numba_vector.py", "/vec_add_f32.ptx", "100"}
-		a := n.launch(harness.Spec{ID: "numba-a", Rootfs: overlay.Rootfs, Args: args})
-		b := n.launch(harness.Spec{ID: "numba-b", Rootfs: overlay.Rootfs, Args: args})
-		ids := n.vgpuIDs(n.tenants(a, b))
-		for _, c := range []*harness.Container{a, b} {
-			var result struct {
-				OK      bool
-				Devices int
-			}
-			lastJSON(t, n.finish(c), &result)
-			if !result.OK || result.Devices != 1 {
-				t.Errorf("%s: got %+v, want right sums on one device", c.ID, result)
-			}
-		}
-		if o := n.noOverlap(); len(o.Tenants) != 2 {
-			t.Errorf("the simulated GPU has seen %d tenants, want 2", len(o.Tenants))
-		}
-		n.inTurns(ids)
-	})
-}
-
 // Without a vGPU nothing changes: the runtime writes the very config.json that
 // the stock runtime would have, and needs no vgpud.
 func TestPassThrough(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, NoDaemon: true})
 		config := func(runtime string) string {
-			c := n.launch(harness.Spec{
+			c := n.Launch(harness.Spec{
 				ID:      "plain",
 				Runtime: runtime,
 				Args:    []string{"sh", "-c", "cut -d' ' -f5 /proc/self/mountinfo; echo listed; sleep 600"},
@@ -109,7 +69,7 @@ func TestPassThrough(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			n.says(c, "listed")
+			n.Says(c, "listed")
 			// The mounts, not the files: other containers leave mount points in
 			// the shared root file system.
 			for _, of := range []string{"/.vgpu", "libcuda", "/dev/simgpu", "/dev/nvidia"} {
@@ -117,7 +77,7 @@ func TestPassThrough(t *testing.T) {
 					t.Errorf("%s: a vGPU is mounted:\n%s", runtime, c.Output())
 				}
 			}
-			if err := c.Remove(n.ctx); err != nil {
+			if err := c.Remove(n.Ctx); err != nil {
 				t.Fatal(err)
 			}
 			return string(b)

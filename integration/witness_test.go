@@ -19,7 +19,7 @@ import (
 // processes and cgroups of a container.
 
 // sub is the Node for a subtest.
-func (n *node) sub(t *testing.T) *node { return &node{n.Node, t, n.ctx} }
+func (n *node) sub(t *testing.T) *node { return &node{n.Sub(t)} }
 
 // event is a line of vgpu events --output json.
 type event struct {
@@ -45,14 +45,14 @@ func (n *node) follow() *events { return n.followFrom("events", "--after", "0") 
 // followFrom starts to follow vgpud's events, from where the flags say. Name is of
 // its log.
 func (n *node) followFrom(name string, flags ...string) *events {
-	n.t.Helper()
+	n.T.Helper()
 	p, err := n.Daemon.Follow(name, append([]string{"events", "--output", "json"}, flags...)...)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
-	n.t.Cleanup(func() {
+	n.T.Cleanup(func() {
 		if err := p.Stop(); err != nil {
-			n.t.Error(err)
+			n.T.Error(err)
 		}
 	})
 	return &events{n, p}
@@ -60,10 +60,10 @@ func (n *node) followFrom(name string, flags ...string) *events {
 
 // all is what came so far.
 func (e *events) all() []event {
-	e.n.t.Helper()
+	e.n.T.Helper()
 	f, err := os.Open(e.process.Log)
 	if err != nil {
-		e.n.t.Fatal(err)
+		e.n.T.Fatal(err)
 	}
 	defer f.Close()
 	var all []event
@@ -79,7 +79,7 @@ func (e *events) all() []event {
 // count is how many events of a type came for a container; an empty id stands
 // for all of them.
 func (e *events) count(kind, id string) int {
-	e.n.t.Helper()
+	e.n.T.Helper()
 	n := 0
 	for _, ev := range e.all() {
 		if ev.Type == kind && (id == "" || ev.Container.ID == id) {
@@ -91,8 +91,8 @@ func (e *events) count(kind, id string) int {
 
 // wait waits until at least so many have come.
 func (e *events) wait(kind, id string, least int) {
-	e.n.t.Helper()
-	e.n.wait(func() error {
+	e.n.T.Helper()
+	e.n.Wait(func() error {
 		if got := e.count(kind, id); got < least {
 			return fmt.Errorf("%d events %s of %q came, not yet %d: %+v", got, kind, id, least, e.all())
 		}
@@ -102,9 +102,9 @@ func (e *events) wait(kind, id string, least int) {
 
 // child is the only child of a container's first process.
 func (n *node) child(c *harness.Container) int {
-	n.t.Helper()
+	n.T.Helper()
 	var pid int
-	n.wait(func() error {
+	n.Wait(func() error {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", c.PID, c.PID))
 		if err != nil {
 			return err
@@ -142,8 +142,8 @@ func frozen(pid int) (bool, error) {
 
 // becomes waits until a process is frozen, or is not.
 func (n *node) becomes(pid int, want bool) {
-	n.t.Helper()
-	n.wait(func() error {
+	n.T.Helper()
+	n.Wait(func() error {
 		got, err := frozen(pid)
 		if err == nil && got != want {
 			err = fmt.Errorf("process %d: frozen is %v, not yet %v", pid, got, want)
@@ -166,20 +166,20 @@ func is(of ...harness.Tenant) func(harness.Tenant) bool {
 
 // tenant tells who a container is in the simulated GPU's log.
 func (n *node) tenant(c *harness.Container) harness.Tenant {
-	n.t.Helper()
+	n.T.Helper()
 	tenant, err := c.Tenant()
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return tenant
 }
 
 // cli runs the operator's command line.
 func (n *node) cli(args ...string) string {
-	n.t.Helper()
-	out, err := n.Daemon.CLI(n.ctx, args...)
+	n.T.Helper()
+	out, err := n.Daemon.CLI(n.Ctx, args...)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
 // Invariant 7: a wrong request starts no container, and the error names the key,
@@ -25,11 +26,11 @@ func TestWrongAnnotations(t *testing.T) {
 		{"negative weight", "vgpu-shim.dev/weight", "-5", []string{"vgpu-shim.dev/weight", "-5", "1"}},
 		{"count that is no number", "vgpu-shim.dev/gpus", "all", []string{"vgpu-shim.dev/gpus", "all"}},
 	}
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v})
 		for _, c := range cases {
 			t.Run(c.description, func(t *testing.T) {
-				container, err := n.Containerd.Launch(n.ctx, harness.Spec{
+				container, err := n.Containerd.Launch(n.Ctx, harness.Spec{
 					ID:          "wrong",
 					Rootfs:      rootfs,
 					Args:        []string{"vecadd"},
@@ -43,7 +44,7 @@ func TestWrongAnnotations(t *testing.T) {
 						t.Errorf("the error does not say %q: %v", word, err)
 					}
 				}
-				if err := n.CheckLeaks(n.ctx); err != nil {
+				if err := n.CheckLeaks(n.Ctx); err != nil {
 					t.Error(err)
 				}
 			})
@@ -63,10 +64,10 @@ func said(err error) string {
 // vgpud is not running: Create fails in time, says how to start it, and leaves
 // nothing behind.
 func TestNoDaemon(t *testing.T) {
-	versions(t, func(t *testing.T, v harness.Version) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, NoDaemon: true})
 		// 3 s is what the shim has; the rest is ctr, containerd and a busy machine.
-		ctx, cancel := context.WithTimeout(n.ctx, 3*time.Second+20*time.Second)
+		ctx, cancel := context.WithTimeout(n.Ctx, 3*time.Second+20*time.Second)
 		defer cancel()
 		_, err := n.Containerd.Launch(ctx, harness.Spec{ID: "nobody", Rootfs: rootfs, Args: []string{"vecadd"}})
 		if err == nil {
@@ -78,7 +79,7 @@ func TestNoDaemon(t *testing.T) {
 		if text := said(err); !strings.Contains(text, "vgpud") || !strings.Contains(text, "start") {
 			t.Errorf("the error does not say how to start vgpud: %v", err)
 		}
-		if err := n.CheckLeaks(n.ctx); err != nil {
+		if err := n.CheckLeaks(n.Ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -87,16 +88,16 @@ func TestNoDaemon(t *testing.T) {
 // Rubbish on a client socket: that client is disconnected, others do not notice.
 func TestRubbish(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
-	other := n.launch(harness.Spec{ID: "other", Args: burstArgs(50)})
+	other := n.Launch(harness.Spec{ID: "other", Args: burstArgs(50)})
 	var result struct {
 		Sent            int
 		StayedConnected int `json:"stayed_connected"`
 	}
-	lastJSON(t, n.run(harness.Spec{ID: "rubbish", Args: []string{"rubbish"}}), &result)
+	harnesstest.LastJSON(t, n.Run(harness.Spec{ID: "rubbish", Args: []string{"rubbish"}}), &result)
 	if result.Sent == 0 || result.StayedConnected != 0 {
 		t.Errorf("got %+v, want every connection closed", result)
 	}
-	n.run(harness.Spec{ID: "after", Args: []string{"vecadd"}})
-	n.finish(other)
-	n.noOverlap()
+	n.Run(harness.Spec{ID: "after", Args: []string{"vecadd"}})
+	n.Finish(other)
+	n.NoOverlap()
 }

@@ -10,6 +10,6 @@
 // Nothing is ever ended by a program's name, and no other containerd is touched.
 //
 // The package needs root, and knows nothing of package testing: the demo uses
-// it too. Methods of one value are not safe for concurrent use unless they say
-// so; several Nodes may exist at once.
+// it too; tests use it through harnesstest. Methods of one value are not safe for
+// concurrent use unless they say so; several Nodes may exist at once.
 package harness

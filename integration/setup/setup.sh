@@ -4,7 +4,7 @@
 # Brings in what building, the demo and the tests need, on Debian 12 as root
 # with Go, gcc and make present:
 #
-#   setup.sh build|demo|musl|test|cross|generate|lint|model|all
+#   setup.sh build|demo|musl|test|clients|cross|generate|lint|model|all
 #
 # Debian packages come from apt; containerd, runc and Go tools go into .tools in
 # the repository and nowhere else. What is there already is used again; what an
@@ -194,6 +194,11 @@ setup_test() {
 	apt_unpack containerd "$DEBIAN_CONTAINERD"
 }
 
+# Programs that nobody here wrote, beside those of the tests.
+setup_clients() {
+	python_packages cuda-clients "${CUDA_CLIENTS[@]}"
+}
+
 setup_musl() { apt_install "the musl build" "${APT_MUSL[@]}"; }
 
 setup_cross() { apt_install "the arm64 build" "${APT_CROSS[@]}"; }
@@ -212,7 +217,7 @@ setup_lint() {
 
 setup_model() { apt_install "the grant word's model" "${APT_MODEL[@]}"; }
 
-[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|cross|generate|lint|model|all"
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|cross|generate|lint|model|all"
 mkdir -p "$tools"
 # Two runs at once take turns; the lock goes with the process.
 exec 9>"$tools/.lock"
@@ -226,11 +231,12 @@ build) parts=(build) ;;
 demo) parts=(build demo) ;;
 musl) parts=(build musl) ;;
 test) parts=(build demo musl test) ;;
+clients) parts=(build demo musl test clients) ;;
 cross) parts=(build musl cross) ;;
 generate) parts=(build generate) ;;
 lint) parts=(lint) ;;
 model) parts=(model) ;;
-all) parts=(build demo musl test cross generate lint model) ;;
+all) parts=(build demo musl test clients cross generate lint model) ;;
 *) die "unknown part $1" ;;
 esac
 for part in "${parts[@]}"; do

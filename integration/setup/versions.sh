@@ -32,6 +32,9 @@ NVML_CLIENTS=(
 	psutil==7.2.2 blessed==1.52.0 jinxed==2.1.0 wcwidth==0.9.4
 )
 
+# CUDA clients that nobody here wrote, beside Debian's numba, from PyPI.
+CUDA_CLIENTS=(cuda-bindings==13.5.0 cuda-pathfinder==1.9.0)
+
 # Code generators and linters, built from their Go modules.
 PROTOC_GEN_GO=v1.36.12
 PROTOC_GEN_GO_TTRPC=v1.2.9

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clients
+
+import (
+	"bytes"
+	"cmp"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+)
+
+// row is a line of the table in docs/clients.md.
+type row struct {
+	Client  string
+	Version string // as the client or its package tells it
+	Rootfs  string // root file system: host, busybox, musl
+	Does    string
+	// Gated is how many submissions of one container the gate let through, the
+	// same in each run; "-" of a client that submits nothing.
+	Gated  string
+	Result string
+}
+
+// Results. A refusal is followed by its reason.
+const (
+	works     = "works"
+	refused   = "refused: "
+	unmanaged = "reported as unmanaged"
+)
+
+// table is the rows of the tests that have passed.
+type table struct{ rows []row }
+
+var rows table
+
+// add puts a row into the table. A test that adds one calls it last.
+func (b *table) add(t *testing.T, r row) {
+	t.Helper()
+	for _, text := range []string{r.Client, r.Version, r.Rootfs, r.Does, r.Gated, r.Result} {
+		if text == "" || strings.ContainsAny(text, "|\n") {
+			t.Fatalf("%q can not stand in a table: %+v", text, r)
+		}
+	}
+	// The same client under another containerd, or with -count.
+	for _, other := range b.rows {
+		if other == r {
+			return
+		}
+		if other.key() == r.key() {
+			t.Fatalf("one client has two rows:\n%+v\n%+v", other, r)
+		}
+	}
+	b.rows = append(b.rows, r)
+}
+
+func (r row) key() string { return strings.ToLower(r.Client) + "\x00" + r.Rootfs + "\x00" + r.Does }
+
+//go:embed clients.md.tmpl
+var text string
+
+var page = template.Must(template.New("clients.md").Parse(text))
+
+// page is docs/clients.md.
+func (b *table) page() []byte {
+	sorted := slices.SortedFunc(slices.Values(b.rows), func(a, b row) int { return cmp.Compare(a.key(), b.key()) })
+	var out bytes.Buffer
+	if err := page.Execute(&out, sorted); err != nil {
+		panic(fmt.Sprintf("the template of docs/clients.md: %v", err)) // it is part of this package
+	}
+	return out.Bytes()
+}
+
+// What the table looks like does not hang on the order of the tests.
+func TestTableIsSorted(t *testing.T) {
+	a := row{"alpha", "1", "host", "adds", "4", works}
+	b := row{"Beta", "2", "host", "lists", "-", works}
+	c := row{"beta", "2", "musl", "lists", "-", refused + "no musl"}
+	var one, two table
+	for _, r := range []row{a, b, c} {
+		one.add(t, r)
+	}
+	for _, r := range []row{c, b, a, b} {
+		two.add(t, r)
+	}
+	if !bytes.Equal(one.page(), two.page()) {
+		t.Errorf("the order of the tests shows:\n%s\n%s", one.page(), two.page())
+	}
+	if want := "| alpha | 1 | host | adds | 4 | works |\n| Beta | 2 | host | lists | - | works |\n| beta | 2 | musl | lists | - | refused: no musl |\n"; !strings.Contains(string(one.page()), want) {
+		t.Errorf("no\n%s\nin\n%s", want, one.page())
+	}
+}
