@@ -196,7 +196,37 @@ setup_test() {
 
 # Programs that nobody here wrote, beside those of the tests.
 setup_clients() {
+	apt_install "clients" "${APT_CLIENTS[@]}"
 	python_packages cuda-clients "${CUDA_CLIENTS[@]}"
+	setup_pycuda
+}
+
+# setup_pycuda builds pycuda into .tools/pycuda. It is linked with a libcuda that
+# has nothing but its name: which driver it gets is decided where it runs.
+setup_pycuda() {
+	local want="pycuda==$PYCUDA ${PYCUDA_NEEDS[*]}" pip=(/usr/bin/python3 -m pip) flags=(--quiet --disable-pip-version-check --no-cache-dir)
+	if [ "$(cat "$tools/pycuda/.requirements" 2>/dev/null)" = "$want" ]; then
+		say "pycuda $PYCUDA: there already"
+		return
+	fi
+	say "building pycuda $PYCUDA from PyPI into .tools/pycuda (about a minute)"
+	make_scratch
+	mkdir "$scratch/stub" "$scratch/home"
+	gcc -shared -Wl,-soname,libcuda.so.1 -o "$scratch/stub/libcuda.so" -x c /dev/null
+	with_progress "headers for pycuda" "${pip[@]}" install "${flags[@]}" --no-deps --target "$scratch/headers" "${PYCUDA_HEADERS[@]}"
+	# Its build looks for this file in the home directory. Nobody measures pycuda,
+	# and without optimisation it is there sooner.
+	cat >"$scratch/home/.aksetup-defaults.py" <<-END
+		CUDA_INC_DIR = ["$scratch/headers/nvidia/cu13/include"]
+		CUDADRV_LIB_DIR = ["$scratch/stub"]
+		CUDA_ENABLE_CURAND = False
+		CXXFLAGS = ["-O0", "-g0"]
+	END
+	with_progress "pycuda" env HOME="$scratch/home" LDFLAGS=-Wl,--no-as-needed "${pip[@]}" install "${flags[@]}" --no-deps --no-build-isolation --no-binary pycuda \
+		--target "$scratch/packages" "pycuda==$PYCUDA" "${PYCUDA_NEEDS[@]}"
+	echo "$want" >"$scratch/packages/.requirements"
+	rm -rf "$tools/pycuda"
+	mv "$scratch/packages" "$tools/pycuda"
 }
 
 setup_musl() { apt_install "the musl build" "${APT_MUSL[@]}"; }

@@ -21,6 +21,7 @@ APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
 APT_TEST=(python3-numba python3-pip strace shellcheck   # a CUDA client nobody here wrote; what a process calls; scripts
 	libjemalloc2 libtcmalloc-minimal4)  # allocators that programs preload
+APT_CLIENTS=(g++ python3-dev python3-numpy python3-setuptools python3-wheel) # what builds pycuda
 APT_MUSL=(musl-tools)                       # the other C library
 APT_CROSS=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static) # arm64, and what runs it
 APT_MODEL=(spin)                            # the model checker
@@ -34,6 +35,10 @@ NVML_CLIENTS=(
 
 # CUDA clients that nobody here wrote, beside Debian's numba, from PyPI.
 CUDA_CLIENTS=(cuda-bindings==13.5.0 cuda-pathfinder==1.9.0)
+# pycuda is there as source only. The headers serve its build, and are not kept.
+PYCUDA=2026.1
+PYCUDA_NEEDS=(mako==1.4.3 markupsafe==3.0.4 platformdirs==4.14.8 pytools==2026.1.1 siphash24==1.9 typing-extensions==4.16.0)
+PYCUDA_HEADERS=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-profiler-api==13.5.25)
 
 # Code generators and linters, built from their Go modules.
 PROTOC_GEN_GO=v1.36.12

@@ -224,7 +224,7 @@ func (m *machine) overlap() overlap {
 func TestPrograms(t *testing.T) {
 	for _, name := range []string{
 		"vecadd", "streams", "capture", "errors", "queue", "meet", "procaddr",
-		"vmm", "pools", "managed", "v1", "share", "module_memory",
+		"vmm", "pools", "managed", "v1", "launch_v1", "attach", "share", "module_memory",
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, "--gpus", "1", "--memory", "256Mi")

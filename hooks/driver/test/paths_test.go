@@ -43,6 +43,7 @@ func TestEveryWayToSubmitWaitsForTheTurn(t *testing.T) {
 		"per-thread default stream", "per-thread default stream by its handle",
 		"Ex", "Ex on the legacy default stream", "Ex on the per-thread default stream",
 		"cooperative", "cooperative on the per-thread default stream", "cooperative on a list of devices",
+		"prepared block", "prepared grid", "prepared grid on a stream",
 		"graph", "graph on the legacy default stream", "graph on the per-thread default stream",
 		"launch by cuGetProcAddress", "graph by cuGetProcAddress", "set", "copy",
 	} {

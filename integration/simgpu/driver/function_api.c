@@ -8,7 +8,7 @@
 #define MAX_BLOCKS_SM 32
 #define SHARED_SM 167936
 
-static CUresult enter_function(CUfunction h, struct function **f)
+CUresult enter_function(CUfunction h, struct function **f)
 {
 	struct context *ctx;
 	CUresult r = enter_context(&ctx);

@@ -5,10 +5,6 @@
 
 #include "module.h"
 
-#define LAUNCH_PARAM_END ((void *)0)
-#define LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
-#define LAUNCH_PARAM_BUFFER_SIZE ((void *)2)
-
 static bool shape_ok(const CUDA_KERNEL_NODE_PARAMS *p)
 {
 	uint64_t block = (uint64_t)p->blockDimX * p->blockDimY * p->blockDimZ;
@@ -84,7 +80,7 @@ CUresult launch_step_locked(struct context *ctx, const CUDA_KERNEL_NODE_PARAMS *
 	return CUDA_SUCCESS;
 }
 
-static CUresult launch(const CUDA_KERNEL_NODE_PARAMS *p, CUstream h, const char *call, bool per_thread)
+CUresult launch_kernel(const CUDA_KERNEL_NODE_PARAMS *p, CUstream h, const char *call, bool per_thread)
 {
 	const char *kernel;
 	struct context *ctx;
@@ -113,22 +109,22 @@ static CUresult launch(const CUDA_KERNEL_NODE_PARAMS *p, CUstream h, const char 
 
 EXPORT CUresult cuLaunchKernel(CUfunction f, SHAPE, CUstream h, void **params, void **extra)
 {
-	return launch(PARAMS(extra), h, "cuLaunchKernel", false);
+	return launch_kernel(PARAMS(extra), h, "cuLaunchKernel", false);
 }
 
 EXPORT CUresult cuLaunchKernel_ptsz(CUfunction f, SHAPE, CUstream h, void **params, void **extra)
 {
-	return launch(PARAMS(extra), h, "cuLaunchKernel", true);
+	return launch_kernel(PARAMS(extra), h, "cuLaunchKernel", true);
 }
 
 EXPORT CUresult cuLaunchCooperativeKernel(CUfunction f, SHAPE, CUstream h, void **params)
 {
-	return launch(PARAMS(NULL), h, "cuLaunchCooperativeKernel", false);
+	return launch_kernel(PARAMS(NULL), h, "cuLaunchCooperativeKernel", false);
 }
 
 EXPORT CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, SHAPE, CUstream h, void **params)
 {
-	return launch(PARAMS(NULL), h, "cuLaunchCooperativeKernel", true);
+	return launch_kernel(PARAMS(NULL), h, "cuLaunchCooperativeKernel", true);
 }
 
 /* Launch attributes (clusters, priorities, programmatic events) change nothing here. */
@@ -136,7 +132,7 @@ static CUresult launch_ex(const CUlaunchConfig *c, CUfunction f, void **params, 
 {
 	if (!c)
 		return CUDA_ERROR_INVALID_VALUE;
-	return launch(&(CUDA_KERNEL_NODE_PARAMS){
+	return launch_kernel(&(CUDA_KERNEL_NODE_PARAMS){
 			      .func = f, .gridDimX = c->gridDimX, .gridDimY = c->gridDimY, .gridDimZ = c->gridDimZ,
 			      .blockDimX = c->blockDimX, .blockDimY = c->blockDimY, .blockDimZ = c->blockDimZ,
 			      .sharedMemBytes = c->sharedMemBytes, .kernelParams = params, .extra = extra },

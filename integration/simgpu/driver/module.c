@@ -82,6 +82,7 @@ static void module_free(struct module *m)
 
 		m->functions = f->next;
 		handle_remove_locked(f);
+		free(f->prepared);
 		free(f);
 	}
 	if (m->charged)

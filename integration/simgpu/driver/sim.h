@@ -170,6 +170,7 @@ struct event {
 struct context {
 	struct handle h;
 	uint32_t refs; /* retains of a primary one; objects */
+	uint32_t attached; /* uses beyond its creation */
 	uint64_t id;
 	uint32_t gpu; /* index in the machine */
 	CUdevice device; /* ordinal */
@@ -428,6 +429,7 @@ struct function {
 	struct module *module;
 	struct entry *entry;
 	const struct body *body;
+	struct prepared *prepared; /* for a launch as before CUDA 4, or NULL */
 	struct function *next;
 };
 struct module {

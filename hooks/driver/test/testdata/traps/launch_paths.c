@@ -37,6 +37,32 @@ static void on_many_devices(void)
 	OK(cuLaunchCooperativeKernelMultiDevice(list, 1, 0));
 }
 
+/* As before CUDA 4. */
+static void prepare(void)
+{
+	OK(cuFuncSetBlockShape(spin, 1, 1, 1));
+	OK(cuParamSeti(spin, 0, 50));
+	OK(cuParamSetSize(spin, 4));
+}
+
+static void prepared_block(void)
+{
+	prepare();
+	OK(cuLaunch(spin));
+}
+
+static void prepared_grid(void)
+{
+	prepare();
+	OK(cuLaunchGrid(spin, 1, 1));
+}
+
+static void prepared_grid_on_a_stream(void)
+{
+	prepare();
+	OK(cuLaunchGridAsync(spin, 1, 1, stream));
+}
+
 static void of_a_graph(void) { OK(cuGraphLaunch(graph, stream)); }
 static void of_a_graph_legacy(void) { OK(cuGraphLaunch(graph, NULL)); }
 static void of_a_graph_per_thread(void) { OK(cuGraphLaunch_ptsz(graph, NULL)); }
@@ -78,6 +104,9 @@ static const struct test paths[] = {
 	{ "cooperative", cooperative },
 	{ "cooperative on the per-thread default stream", cooperative_per_thread },
 	{ "cooperative on a list of devices", on_many_devices },
+	{ "prepared block", prepared_block },
+	{ "prepared grid", prepared_grid },
+	{ "prepared grid on a stream", prepared_grid_on_a_stream },
 	{ "graph", of_a_graph },
 	{ "graph on the legacy default stream", of_a_graph_legacy },
 	{ "graph on the per-thread default stream", of_a_graph_per_thread },
