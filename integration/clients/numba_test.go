@@ -18,3 +18,12 @@ func TestNumba(t *testing.T) {
 		}, "", "numba_vector.py", "/kernels/vec_add_f32.ptx", "100")
 	})
 }
+
+// NVIDIA's numba-cuda, which takes the place of numba's own part for CUDA, on
+// cuda-core and cuda-bindings.
+func TestNumbaCUDA(t *testing.T) {
+	python(t, harness.Containerd24, row{
+		Client: "numba-cuda (PyPI) on cuda-core",
+		Does:   "device arrays there and back, streams, events, a kernel from PTX",
+	}, "numba-cuda", "numba_vector.py", "/kernels/vec_add_f32.ptx", "100")
+}

@@ -32,8 +32,10 @@ func python(t *testing.T, v harness.Version, r row, packages, program string, ar
 		Mounts: []string{readOnly(filepath.Join(n.Paths.Root, "integration", "workload"), "/workload"), readOnly(n.Paths.Kernels, "/kernels")},
 	}
 	if packages != "" {
-		s.Env = append(s.Env, "PYTHONPATH=/packages")
-		s.Mounts = append(s.Mounts, readOnly(filepath.Join(n.Paths.Tools, packages), "/packages"))
+		// Python reads files such as numba-cuda's *.pth in a user's own site-packages,
+		// not in PYTHONPATH.
+		s.Env = append(s.Env, "PYTHONUSERBASE=/packages")
+		s.Mounts = append(s.Mounts, readOnly(filepath.Join(n.Paths.Tools, packages), "/packages/lib/python3.11/site-packages"))
 	}
 	both := pair(n, s)
 	for _, one := range both {

@@ -171,7 +171,7 @@ setup_demo() {
 }
 
 # python_packages NAME REQUIREMENT... puts packages for Debian's Python into
-# .tools/NAME, for PYTHONPATH.
+# .tools/NAME, for PYTHONPATH; or, as some want it, in the place of site-packages.
 python_packages() {
 	local name=$1
 	shift
@@ -198,6 +198,7 @@ setup_test() {
 setup_clients() {
 	apt_install "clients" "${APT_CLIENTS[@]}"
 	python_packages cuda-clients "${CUDA_CLIENTS[@]}"
+	python_packages numba-cuda "${NUMBA_CUDA[@]}"
 	setup_pycuda
 }
 

@@ -35,6 +35,11 @@ NVML_CLIENTS=(
 
 # CUDA clients that nobody here wrote, beside Debian's numba, from PyPI.
 CUDA_CLIENTS=(cuda-bindings==13.5.0 cuda-pathfinder==1.9.0)
+# numba-cuda asks CUDA's runtime library which version it is, and nothing else.
+NUMBA_CUDA=(
+	numba-cuda==0.30.4 numba==0.61.2 llvmlite==0.44.0 packaging==24.2
+	cuda-core==1.2.2 cuda-bindings==13.5.0 cuda-pathfinder==1.9.0 nvidia-cuda-runtime==13.5.37
+)
 # pycuda is there as source only. The headers serve its build, and are not kept.
 PYCUDA=2026.1
 PYCUDA_NEEDS=(mako==1.4.3 markupsafe==3.0.4 platformdirs==4.14.8 pytools==2026.1.1 siphash24==1.9 typing-extensions==4.16.0)
