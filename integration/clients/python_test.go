@@ -19,12 +19,11 @@ type answer struct {
 	Devices int
 }
 
-// python runs a program of integration/workload in two containers at once, and
-// adds a row for it. It gets Debian's Python, the packages of .tools/PACKAGES (if
-// not empty), and the name of the directory with our PTX.
-func python(t *testing.T, v harness.Version, r row, packages, program string, args ...string) {
-	t.Helper()
-	n := start(t, v)
+// pythonSpec is a container with Debian's Python, the packages of .tools/PACKAGES
+// (if not empty), and the PTX in /kernels, that runs a program of
+// integration/workload.
+func pythonSpec(n *harnesstest.Node, packages, program string, args ...string) harness.Spec {
+	n.T.Helper()
 	s := harness.Spec{
 		Rootfs: host(n),
 		Args:   append([]string{"/usr/bin/python3", "/workload/" + program}, args...),
@@ -37,7 +36,15 @@ func python(t *testing.T, v harness.Version, r row, packages, program string, ar
 		s.Env = append(s.Env, "PYTHONUSERBASE=/packages")
 		s.Mounts = append(s.Mounts, readOnly(filepath.Join(n.Paths.Tools, packages), "/packages/lib/python3.11/site-packages"))
 	}
-	both := pair(n, s)
+	return s
+}
+
+// python runs a program of integration/workload in two containers at once, and
+// adds a row for it.
+func python(t *testing.T, v harness.Version, r row, packages, program string, args ...string) {
+	t.Helper()
+	n := start(t, v)
+	both := pair(n, pythonSpec(n, packages, program, args...))
 	for _, one := range both {
 		var said answer
 		harnesstest.LastJSON(t, one.Output, &said)

@@ -30,6 +30,8 @@ const (
 	works     = "works"
 	refused   = "refused: "
 	unmanaged = "reported as unmanaged"
+	// The page says why, below the table.
+	notSimulated = "not on the simulated driver"
 )
 
 // table is the rows of the tests that have passed.
