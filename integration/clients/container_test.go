@@ -37,7 +37,8 @@ func readOnly(from, to string) string {
 // that vgpud can be asked for its last numbers. The root file system has a shell.
 func launch(n *harnesstest.Node, s harness.Spec) *harness.Container {
 	n.T.Helper()
-	const script = `"$@"; echo "exit status $?"; exec sleep 1000000`
+	// One pipe, or what is said on the other can come after the status.
+	const script = `exec 2>&1; "$@"; echo "exit status $?"; exec sleep 1000000`
 	s.Args = append([]string{"/bin/sh", "-c", script, "sh"}, s.Args...)
 	s.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, s.Env...)
 	return n.Launch(s)

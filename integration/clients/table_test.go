@@ -20,7 +20,7 @@ type row struct {
 	Rootfs  string // root file system: host, busybox, musl
 	Does    string
 	// Gated is how many submissions of one container the gate let through, the
-	// same in each run; "-" of a client that submits nothing.
+	// same in each run; "-" of a client that submits nothing, or nothing to the gate.
 	Gated  string
 	Result string
 }
@@ -37,7 +37,9 @@ const (
 // table is the rows of the tests that have passed.
 type table struct{ rows []row }
 
-var rows table
+// Of programs that nobody here wrote, and of ways to load the driver and to start
+// processes.
+var rows, ways table
 
 // add puts a row into the table. A test that adds one calls it last.
 func (b *table) add(t *testing.T, r row) {
@@ -64,16 +66,20 @@ func (r row) key() string { return strings.ToLower(r.Client) + "\x00" + r.Rootfs
 //go:embed clients.md.tmpl
 var text string
 
-var page = template.Must(template.New("clients.md").Parse(text))
+var pageTemplate = template.Must(template.New("clients.md").Parse(text))
 
 // page is docs/clients.md.
-func (b *table) page() []byte {
-	sorted := slices.SortedFunc(slices.Values(b.rows), func(a, b row) int { return cmp.Compare(a.key(), b.key()) })
+func page(clients, ways table) []byte {
 	var out bytes.Buffer
-	if err := page.Execute(&out, sorted); err != nil {
+	err := pageTemplate.Execute(&out, struct{ Clients, Ways []row }{clients.sorted(), ways.sorted()})
+	if err != nil {
 		panic(fmt.Sprintf("the template of docs/clients.md: %v", err)) // it is part of this package
 	}
 	return out.Bytes()
+}
+
+func (b *table) sorted() []row {
+	return slices.SortedFunc(slices.Values(b.rows), func(a, b row) int { return cmp.Compare(a.key(), b.key()) })
 }
 
 // What the table looks like does not hang on the order of the tests.
@@ -88,10 +94,10 @@ func TestTableIsSorted(t *testing.T) {
 	for _, r := range []row{c, b, a, b} {
 		two.add(t, r)
 	}
-	if !bytes.Equal(one.page(), two.page()) {
-		t.Errorf("the order of the tests shows:\n%s\n%s", one.page(), two.page())
+	if !bytes.Equal(page(one, table{}), page(two, table{})) {
+		t.Errorf("the order of the tests shows:\n%s\n%s", page(one, table{}), page(two, table{}))
 	}
-	if want := "| alpha | 1 | host | adds | 4 | works |\n| Beta | 2 | host | lists | - | works |\n| beta | 2 | musl | lists | - | refused: no musl |\n"; !strings.Contains(string(one.page()), want) {
-		t.Errorf("no\n%s\nin\n%s", want, one.page())
+	if want := "| alpha | 1 | host | adds | 4 | works |\n| Beta | 2 | host | lists | - | works |\n| beta | 2 | musl | lists | - | refused: no musl |\n"; !strings.Contains(string(page(one, table{})), want) {
+		t.Errorf("no\n%s\nin\n%s", want, page(one, table{}))
 	}
 }

@@ -200,6 +200,9 @@ setup_clients() {
 	python_packages cuda-clients "${CUDA_CLIENTS[@]}"
 	python_packages numba-cuda "${NUMBA_CUDA[@]}"
 	setup_pycuda
+	python_packages gunicorn "$GUNICORN"
+	apt_unpack sudo "$DEBIAN_SUDO"
+	apt_unpack openssh-server "$DEBIAN_SSHD"
 }
 
 # setup_pycuda builds pycuda into .tools/pycuda. It is linked with a libcuda that

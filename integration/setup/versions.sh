@@ -45,6 +45,14 @@ PYCUDA=2026.1
 PYCUDA_NEEDS=(mako==1.4.3 markupsafe==3.0.4 platformdirs==4.14.8 pytools==2026.1.1 siphash24==1.9 typing-extensions==4.16.0)
 PYCUDA_HEADERS=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-profiler-api==13.5.25)
 
+# Programs that start CUDA processes in ways of their own: a JVM, a pre-fork
+# server, and what lets people in. The last are unpacked, not installed: that
+# would let them into the host.
+APT_CLIENTS=(openjdk-17-jdk-headless libwrap0 openssh-client) # libwrap0: for sshd
+GUNICORN=gunicorn==27.0.1
+DEBIAN_SUDO=1.9.13p3
+DEBIAN_SSHD=1:9.2p1
+
 # Code generators and linters, built from their Go modules.
 PROTOC_GEN_GO=v1.36.12
 PROTOC_GEN_GO_TTRPC=v1.2.9
