@@ -26,6 +26,14 @@ const (
 	sandboxType             = "sandbox"
 )
 
+// The annotations in which it names the pod of each container (containerd,
+// internal/cri/annotations).
+const (
+	podNamespaceAnnotation = "io.kubernetes.cri.sandbox-namespace"
+	podNameAnnotation      = "io.kubernetes.cri.sandbox-name"
+	podUIDAnnotation       = "io.kubernetes.cri.sandbox-uid"
+)
+
 // Create creates a container, with a vGPU if its annotations or the handler's
 // default ask for one. It fails, and leaves nothing, if the vGPU can not be
 // had: there is no falling back to a whole GPU.
@@ -58,7 +66,7 @@ func (s *service) Create(ctx context.Context, r *taskv3.CreateTaskRequest) (*tas
 		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s asks for a vGPU and can not be restored from a checkpoint: %w",
 			r.GetID(), errdefs.ErrFailedPrecondition))
 	}
-	return s.createWithVGPU(ctx, r, h, config, req)
+	return s.createWithVGPU(ctx, r, h, config, req, pod(summary))
 }
 
 // wanted is the request that the container makes. The pause container of a pod
@@ -78,10 +86,21 @@ func wanted(h handler, s bundle.Summary) (request.Request, error) {
 	return req, nil
 }
 
+// pod is the pod that a CRI says a container is in, nil if it says none.
+func pod(s bundle.Summary) *v1.Pod {
+	if s.Annotations[podNameAnnotation] == "" {
+		return nil
+	}
+	return &v1.Pod{
+		Namespace: s.Annotations[podNamespaceAnnotation], Name: s.Annotations[podNameAnnotation],
+		Uid: s.Annotations[podUIDAnnotation], Container: s.Annotations[request.ContainerName],
+	}
+}
+
 // createWithVGPU makes the vGPU, puts it into config.json and creates the
 // container. Whatever fails, what was done before is undone, last first.
 func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskRequest, h handler, config *bundle.Config,
-	req request.Request,
+	req request.Request, pod *v1.Pod,
 ) (_ *taskv3.CreateTaskResponse, retErr error) {
 	ns, err := namespaces.NamespaceRequired(ctx)
 	if err != nil {
@@ -104,7 +123,7 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 		Containerd: s.containerd,
 		Instance:   rand.Text(),
 	}
-	answer, err := s.createVGPU(ctx, dir, state, req, h.DefaultCount)
+	answer, err := s.createVGPU(ctx, dir, state, req, h.DefaultCount, pod)
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
@@ -138,7 +157,7 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 // may be a vGPU, even if this process dies before the answer. On an error
 // nothing is left, unless vgpud stopped answering in the middle: then the
 // state file stays, for Stop.
-func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State, req request.Request, defaultCount int,
+func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State, req request.Request, defaultCount int, pod *v1.Pod,
 ) (_ *v1.CreateResponse, err error) {
 	if err := state.Write(dir); err != nil {
 		return nil, err
@@ -162,6 +181,7 @@ func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State
 		Bundle:       dir,
 		Annotations:  req.Annotations(),
 		DefaultCount: uint32(defaultCount),
+		Pod:          pod,
 	})
 	if err != nil {
 		undo(limited, dir, state)

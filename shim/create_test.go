@@ -62,6 +62,19 @@ func TestCreateGivesAVGPU(t *testing.T) {
 	}
 }
 
+// What a CRI says of the pod goes along: vgpud names it to people.
+func TestCreateNamesThePod(t *testing.T) {
+	f := newFixture(t, specWith(`{"io.kubernetes.cri.container-type": "container", "io.kubernetes.cri.container-name": "main",
+		"io.kubernetes.cri.sandbox-namespace": "ml", "io.kubernetes.cri.sandbox-name": "train-0", "io.kubernetes.cri.sandbox-uid": "1-2-3"}`))
+	if err := f.create(); err != nil {
+		t.Fatal(err)
+	}
+	want := &v1.Pod{Namespace: "ml", Name: "train-0", Uid: "1-2-3", Container: "main"}
+	if diff := cmp.Diff(want, f.vgpud.created[0].GetPod(), protocmp.Transform()); diff != "" {
+		t.Errorf("vgpud was told of the pod (-want +got):\n%s", diff)
+	}
+}
+
 func TestCreateKeepsTheRealLibrariesReal(t *testing.T) {
 	f := newFixture(t, `{"process": {}, "mounts": [
 		{"destination": "/opt/libcuda.so.550", "type": "bind", "source": "/theirs"},

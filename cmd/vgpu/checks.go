@@ -4,7 +4,6 @@ package main
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -108,9 +107,6 @@ func checkGate(p *patient) []finding {
 	return unless(faults, "no container is known to compute outside its turns")
 }
 
-// containerID is how the container runtimes of today call a container.
-var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
-
 // checkProcesses looks for processes that use a GPU and are clients of no vGPU.
 func checkProcesses(p *patient) []finding {
 	if p.processes == nil {
@@ -121,18 +117,43 @@ func checkProcesses(p *patient) []finding {
 		if q.GetVgpu() != "" {
 			continue
 		}
-		// Its name and cgroup are not ours, and go to a terminal.
-		where := fmt.Sprintf("cgroup %q", q.GetCgroup())
-		if id := containerID.FindString(q.GetCgroup()); id != "" {
-			where = "container " + id + ", " + where
-		}
-		found = append(found, fault("it computes whenever it likes: end it, or start its container with the vgpu runtime and without the driver's own files; what only draws, as a display server, may stay",
-			"process %d (%q, %s) uses %s of %s and is of no vGPU", q.GetPid(), q.GetCommand(), where, gib(q.GetMemoryBytes()), q.GetGpu()))
+		f := unmanaged(q)
+		f.Process = asProcess(q)
+		found = append(found, f)
 	}
 	for _, uuid := range p.processes.GetSilentGpus() {
 		found = append(found, finding{Result: checkSkipped, Detail: "the driver does not say which processes use " + uuid})
 	}
 	return unless(found, "all processes on GPUs are clients of vGPUs")
+}
+
+// unmanaged says what to do about one of them. Its name and cgroup are not ours, and
+// go to a terminal.
+func unmanaged(q *v1.Process) finding {
+	who := fmt.Sprintf("process %d (%q, cgroup %q)", q.GetPid(), q.GetCommand(), q.GetCgroup())
+	uses := fmt.Sprintf("%s of %s", mib(q.GetMemoryBytes()), q.GetGpu())
+	switch {
+	case q.GetGone():
+		return fault("another process, such as one that it forked, has the driver's files open: find it (\"fuser -v /dev/nvidia*\") and end it; it may be in another container than the one that is named",
+			"process %d%s is gone, and the driver still counts %s for it", q.GetPid(), whose(q), uses)
+	case q.GetInside() != "":
+		return fault("it computes whenever it likes: its container has a driver library of its own, in the image, in a volume or by LD_LIBRARY_PATH; take that away and start the container anew, until then end the process (docs/limits.md)",
+			"%s%s uses %s past the library", who, whose(q), uses)
+	}
+	return fault("it computes whenever it likes: end it, or start its container with the vgpu runtime and without the driver's own files; its cgroup shows who started it; what only draws, as a display server, may stay",
+		"%s uses %s and is of no vGPU", who, uses)
+}
+
+// whose names the container of a process, where that is known.
+func whose(q *v1.Process) string {
+	if q.GetInside() == "" {
+		return ""
+	}
+	text := fmt.Sprintf(" of vGPU %s, container %s/%s", q.GetInside(), q.GetContainer().GetNamespace(), q.GetContainer().GetId())
+	if p := q.GetPod(); p != nil {
+		text += fmt.Sprintf(", pod %s/%s", p.GetNamespace(), p.GetName())
+	}
+	return text + ","
 }
 
 // checkConnections looks for processes that do not speak the protocol.

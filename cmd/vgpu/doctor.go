@@ -30,6 +30,8 @@ type finding struct {
 	Result string `json:"result"`
 	Detail string `json:"detail"`
 	Advice string `json:"advice"` // what to do about a fault
+
+	Process *processJSON `json:"process,omitempty"` // that it is about
 }
 
 func ok(format string, args ...any) finding {

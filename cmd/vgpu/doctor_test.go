@@ -88,9 +88,17 @@ func TestEachFaultIsFound(t *testing.T) {
 			f.processes = &v1.ListProcessesResponse{Processes: []*v1.Process{
 				{Gpu: "GPU-1", Pid: 7, Command: "train", Vgpu: "0123456789abcdef"},
 				{Gpu: "GPU-1", Pid: 8, Command: "odd\x1b[2J", Cgroup: "/user.slice", MemoryBytes: 1 << 30},
-				{Gpu: "GPU-1", Pid: 9, Command: "python3", Cgroup: "/system.slice/docker-" + strings.Repeat("a1", 32) + ".scope"},
+				{
+					Gpu: "GPU-1", Pid: 9, Command: "python3", Cgroup: "/k8s.io/c1", MemoryBytes: 3 << 20, Inside: "0123456789abcdef",
+					Container: &v1.Container{Namespace: "k8s.io", Id: "c1"}, Pod: &v1.Pod{Namespace: "ml", Name: "train-0"},
+				},
+				{Gpu: "GPU-1", Pid: 10, MemoryBytes: 1 << 20, Gone: true},
 			}}
-		}, []string{`process 8 ("odd\x1b[2J", cgroup "/user.slice") uses 1.0 GiB of GPU-1`, "process 9 (\"python3\", container " + strings.Repeat("a1", 32) + ", cgroup"}},
+		}, []string{
+			`process 8 ("odd\x1b[2J", cgroup "/user.slice") uses 1024 MiB of GPU-1 and is of no vGPU`,
+			`process 9 ("python3", cgroup "/k8s.io/c1") of vGPU 0123456789abcdef, container k8s.io/c1, pod ml/train-0, uses 3 MiB of GPU-1 past the library`,
+			"process 10 is gone, and the driver still counts 1 MiB of GPU-1 for it",
+		}},
 		"connections": {func(f *vgpud) { f.well = false }, []string{"0123456789abcdef (default/train): 1 connections"}},
 	} {
 		f := well()

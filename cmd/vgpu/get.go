@@ -68,6 +68,7 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		{"container", c.GetId()},
 		{"namespace", c.GetNamespace()},
 		{"containerd", c.GetContainerd()},
+		{"pod", podText(v.GetPod())},
 		{"created", v.GetCreated().AsTime().Format(time.RFC3339)},
 		{"state", v.GetState()},
 		{"GPUs", or(strings.Join(v.GetGpus(), ", "), "none yet")},
@@ -97,6 +98,13 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		rows = append(rows, [2]string{"note", note})
 	}
 	return writeRows(w, rows)
+}
+
+func podText(p *v1.Pod) string {
+	if p == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%s/%s, container %s", p.GetNamespace(), p.GetName(), p.GetContainer())
 }
 
 // writeRows writes a name and a value in each line.

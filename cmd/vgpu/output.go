@@ -45,6 +45,27 @@ type vgpuJSON struct {
 	WhenFull     string        `json:"when_full"`
 	Memory       []memoryJSON  `json:"memory"`
 	Observers    uint32        `json:"observers"`
+	Pod          *podJSON      `json:"pod"` // null: its container is in none
+}
+
+type podJSON struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	Container string `json:"container"`
+}
+
+// processJSON is a process that uses a GPU and is a client of no vGPU.
+type processJSON struct {
+	PID         uint32        `json:"pid"`
+	Gone        bool          `json:"gone"`
+	Command     string        `json:"command"`
+	Cgroup      string        `json:"cgroup"`
+	GPU         string        `json:"gpu"`
+	MemoryBytes uint64        `json:"memory_bytes"`
+	VGPU        string        `json:"vgpu"` // in whose container it runs
+	Container   containerJSON `json:"container"`
+	Pod         *podJSON      `json:"pod"`
 }
 
 type memoryJSON struct {
@@ -154,7 +175,7 @@ func vgpusJSON(all []*v1.VGPU) []vgpuJSON {
 			Created: v.GetCreated().AsTime().Format(time.RFC3339Nano), Reason: v.GetReason(),
 			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(), Policy: v.GetPolicy(),
 			Gang: v.GetGang(), Model: v.GetModel(), UUIDs: append([]string{}, v.GetUuids()...), Bind: v.GetBind(), WhenFull: v.GetWhenFull(),
-			Memory: asMemory(v.GetMemory()), Observers: v.GetObservers(),
+			Memory: asMemory(v.GetMemory()), Observers: v.GetObservers(), Pod: asPod(v.GetPod()),
 		})
 	}
 	return out
@@ -177,6 +198,20 @@ func gpusJSON(all []*v1.GPU) []gpuJSON {
 
 func asContainer(c *v1.Container) containerJSON {
 	return containerJSON{Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), ID: c.GetId()}
+}
+
+func asPod(p *v1.Pod) *podJSON {
+	if p == nil {
+		return nil
+	}
+	return &podJSON{Namespace: p.GetNamespace(), Name: p.GetName(), UID: p.GetUid(), Container: p.GetContainer()}
+}
+
+func asProcess(p *v1.Process) *processJSON {
+	return &processJSON{
+		PID: p.GetPid(), Gone: p.GetGone(), Command: p.GetCommand(), Cgroup: p.GetCgroup(), GPU: p.GetGpu(), MemoryBytes: p.GetMemoryBytes(),
+		VGPU: p.GetInside(), Container: asContainer(p.GetContainer()), Pod: asPod(p.GetPod()),
+	}
 }
 
 func asMemory(all []*v1.Memory) []memoryJSON {
@@ -317,6 +352,9 @@ func memoryText(v *v1.VGPU) string {
 func usedOf(used, limit uint64) string {
 	return fmt.Sprintf("%.1f/%s", float64(used)/(1<<30), gib(limit))
 }
+
+// mib is for what may be far less than a GiB.
+func mib(bytes uint64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
 func gib(bytes uint64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 

@@ -38,9 +38,9 @@ type Inventory interface {
 	// can keep the caller for ever.
 	Free(uuid string) (uint64, error)
 	// Processes is how many bytes of a GPU's memory each process uses now, by pid,
-	// as the driver says: of allocations and of what the driver needs for it. One
-	// of which the driver does not know how much is left out. As with Free, it may
-	// keep the caller for ever.
+	// as the driver says: of allocations and of what the driver needs for it; 0 for
+	// one of which the driver does not know how much. As with Free, it may keep the
+	// caller for ever.
 	Processes(uuid string) (map[int]uint64, error)
 	// Watch tells how the GPUs are: first the present health of each, then each
 	// change and each event. It returns when ctx ends, at once, whatever the

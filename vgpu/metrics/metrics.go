@@ -25,6 +25,7 @@ type Source interface {
 	Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error)
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
 	ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error)
+	ListProcesses(context.Context, *v1.ListProcessesRequest) (*v1.ListProcessesResponse, error)
 	Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error)
 }
 
@@ -55,6 +56,8 @@ type collector struct {
 	vgpu   vgpuDescs
 	gpu    gpuDescs
 	daemon daemonDescs
+
+	unmanaged unmanagedDescs
 }
 
 var _ prometheus.Collector = (*collector)(nil)
@@ -64,6 +67,7 @@ func newCollector(s Source) *collector {
 	c.failed = c.desc("vgpu_scrape", "Only there if vgpud could not be asked.")
 	c.describeVGPUs()
 	c.describeGPUs()
+	c.describeUnmanaged()
 	c.describeDaemon()
 	return c
 }
@@ -94,6 +98,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if err == nil {
 		gpus, err = c.source.ListGPUs(ctx, &v1.ListGPUsRequest{})
 	}
+	var processes *v1.ListProcessesResponse
+	if err == nil {
+		processes, err = c.source.ListProcesses(ctx, &v1.ListProcessesRequest{})
+	}
 	var stats *v1.StatsResponse
 	if err == nil {
 		stats, err = c.source.Stats(ctx, &v1.StatsRequest{})
@@ -104,6 +112,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.collectVGPUs(ch, vgpus.GetVgpus())
 	c.collectGPUs(ch, gpus.GetGpus())
+	c.collectUnmanaged(ch, gpus.GetGpus(), processes)
 	c.collectDaemon(ch, info, stats)
 }
 

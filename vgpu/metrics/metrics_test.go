@@ -47,10 +47,25 @@ func (node) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
 
 func (node) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
 	free := uint64(5)
-	return &v1.ListGPUsResponse{Gpus: []*v1.GPU{{
+	return &v1.ListGPUsResponse{Gpus: []*v1.GPU{{Uuid: "GPU-2"}, {Uuid: "GPU-3"}, {
 		Uuid: "GPU-1", Model: "Test", PciBusId: "0000:01:00.0", State: "HELD", Bound: 2, Pending: 1, Held: durationpb.New(2 * time.Second), Turns: 8,
 		Handover: &v1.Latency{Count: 6}, MemoryBytes: 16 << 30, MemoryReservedBytes: 1 << 30, MemoryUsedBytes: 1 << 20, MemoryFreeBytes: &free,
 	}}}, nil
+}
+
+func (node) ListProcesses(context.Context, *v1.ListProcessesRequest) (*v1.ListProcessesResponse, error) {
+	bypass := func(pid uint32) *v1.Process {
+		return &v1.Process{
+			Gpu: "GPU-1", Pid: pid, MemoryBytes: 10, Command: "train", Cgroup: "/a/b", Inside: "00aa",
+			Container: &v1.Container{Namespace: "ns", Id: "train"}, Pod: &v1.Pod{Namespace: "ml", Name: "train-0"},
+		}
+	}
+	return &v1.ListProcessesResponse{SilentGpus: []string{"GPU-3"}, Processes: []*v1.Process{
+		{Gpu: "GPU-1", Pid: 7, MemoryBytes: 100, Vgpu: "00aa"},
+		bypass(8), bypass(9),
+		{Gpu: "GPU-1", Pid: 10, MemoryBytes: 5, Cgroup: "/user.slice"},
+		{Gpu: "GPU-1", Pid: 11, MemoryBytes: 6, Cgroup: "/other"},
+	}}, nil
 }
 
 func (node) Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error) {
@@ -94,12 +109,21 @@ func TestAScrape(t *testing.T) {
 		`vgpu_gpu_turns_total{gpu="GPU-1"} 8`, `vgpu_gpu_handovers_total{gpu="GPU-1"} 6`, `vgpu_gpu_bound_vgpus{gpu="GPU-1"} 2`, `vgpu_gpu_pending_vgpus{gpu="GPU-1"} 1`,
 		`vgpu_gpu_state{gpu="GPU-1",state="HELD"} 1`, `vgpu_gpu_state{gpu="GPU-1",state="FREE"} 0`,
 		`vgpu_gpu_memory_free_bytes{gpu="GPU-1"} 5`, `vgpu_gpu_memory_used_bytes{gpu="GPU-1"} 1.048576e+06`,
+		`vgpu_unmanaged_processes{container="train",gpu="GPU-1",id="00aa",namespace="ns",pod="train-0",pod_namespace="ml"} 2`,
+		`vgpu_unmanaged_memory_bytes{container="train",gpu="GPU-1",id="00aa",namespace="ns",pod="train-0",pod_namespace="ml"} 20`,
+		`vgpu_unmanaged_processes{container="",gpu="GPU-1",id="",namespace="",pod="",pod_namespace=""} 2`,
+		`vgpu_unmanaged_memory_bytes{container="",gpu="GPU-1",id="",namespace="",pod="",pod_namespace=""} 11`,
+		`vgpu_unmanaged_processes{container="",gpu="GPU-2",id="",namespace="",pod="",pod_namespace=""} 0`,
 		`vgpu_daemon_info{commit="abc",driver="580.1",version="v1"} 1`, "vgpu_daemon_start_time_seconds 1000", `vgpu_driver_unknown_names{library="libcuda.so.580.1"} 2`,
 		"vgpu_daemon_store_failures_total 2", "vgpu_daemon_log_lines_dropped_total 5", "vgpu_daemon_events_total 41",
 	} {
 		if !strings.Contains(text, "\n"+line+"\n") {
 			t.Errorf("%s is missing", line)
 		}
+	}
+	// One series for each place, none for a GPU of which nothing is known.
+	if n := strings.Count(text, "\nvgpu_unmanaged_processes{"); n != 3 {
+		t.Errorf("%d series of unmanaged processes", n)
 	}
 	if t.Failed() {
 		t.Log(text)

@@ -62,6 +62,13 @@ func (f *faults) container(c *v1.Container) {
 	f.name("container.id", c.GetId())
 }
 
+func (f *faults) pod(p *v1.Pod) {
+	f.text("pod.namespace", p.GetNamespace(), maxName)
+	f.text("pod.name", p.GetName(), maxName)
+	f.text("pod.uid", p.GetUid(), maxName)
+	f.text("pod.container", p.GetContainer(), maxName)
+}
+
 func (f *faults) annotations(all map[string]string) {
 	if len(all) > maxAnnotations {
 		f.add("annotations", fmt.Sprintf("must be at most %d", maxAnnotations))

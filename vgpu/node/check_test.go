@@ -108,6 +108,7 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 			"bundle":        append(name, invalid("absolute", "relative")...),
 			"annotations":   append(annotations, invalid("unknown key", annotation("memroy", "1Gi"), annotation("", "1"))...),
 			"default_count": append(invalid("above 16", uint32(17), uint32(1<<32-1)), invalid("no vGPU", uint32(0))...),
+			"pod.namespace": text, "pod.name": text, "pod.uid": text, "pod.container": text,
 		}},
 		"Delete": {&v1.DeleteRequest{}, map[string][]bad{
 			"container.containerd": name, "container.namespace": name, "container.id": name, "instance": text,

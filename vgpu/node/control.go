@@ -109,7 +109,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 			Version: recordVersion, ID: id, Dir: dir,
 			Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), Container: c.GetId(),
 			Instance: r.GetInstance(), Bundle: r.GetBundle(), BundleFile: bundle,
-			Annotations: req.Annotations(), Created: time.Now().UTC(), Boot: d.loop.boot,
+			Annotations: req.Annotations(), Pod: podOf(r.GetPod()), Created: time.Now().UTC(), Boot: d.loop.boot,
 		},
 	}
 	defer func() {
@@ -210,6 +210,7 @@ func checkCreate(r *v1.CreateRequest) error {
 		f.add("bundle", clip(b)+" is not an absolute path")
 	}
 	f.annotations(r.GetAnnotations())
+	f.pod(r.GetPod())
 	if n := r.GetDefaultCount(); n > request.MaxCount {
 		f.add("default_count", fmt.Sprintf("%d is above %d", n, request.MaxCount))
 	}
@@ -389,10 +390,12 @@ func (l *loop) canChange(v *vgpu, req request.Request) error {
 func (d *Daemon) tend(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	told := make(unmanaged)
 	for {
 		d.collect()
 		d.relisten()
 		_ = d.call((*loop).lookForWaiting)
+		d.lookForUnmanaged(told)
 		select {
 		case <-ctx.Done():
 			return
@@ -486,8 +489,8 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 	}
 	out := &v1.VGPU{
 		Id:        v.rec.ID,
-		Container: &v1.Container{Containerd: v.rec.Containerd, Namespace: v.rec.Namespace, Id: v.rec.Container},
-		State:     s.State.String(), Count: uint32(v.req.Count), MemoryBytes: v.req.MemoryBytes,
+		Container: v.container(), Pod: v.rec.Pod.message(),
+		State: s.State.String(), Count: uint32(v.req.Count), MemoryBytes: v.req.MemoryBytes,
 		Weight: uint32(cmp.Or(v.req.Weight, request.DefaultWeight)), Priority: v.req.Priority.String(),
 		MinShare: v.req.MinShare, MaxShare: v.req.MaxShare,
 		Quantum: durationpb.New(v.req.Quantum), Usage: u,

@@ -38,6 +38,9 @@ const (
 	eventGPUXid        = "GPU_XID"
 	eventGPUNote       = "GPU_NOTE"
 
+	eventUnmanaged     = "UNMANAGED"
+	eventUnmanagedGone = "UNMANAGED_GONE"
+
 	eventPolicy = "POLICY"
 )
 
@@ -164,8 +167,7 @@ func (l *loop) tell(what string, v *vgpu, reason string) { l.events.add(v.event(
 
 func (v *vgpu) event(what, reason string) *v1.Event {
 	ev := &v1.Event{
-		Type: what, Vgpu: v.rec.ID, Reason: reason,
-		Container: &v1.Container{Containerd: v.rec.Containerd, Namespace: v.rec.Namespace, Id: v.rec.Container},
+		Type: what, Vgpu: v.rec.ID, Reason: reason, Container: v.container(),
 	}
 	for _, uuid := range v.bound {
 		ev.Gpus = append(ev.Gpus, string(uuid))

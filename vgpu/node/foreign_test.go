@@ -209,3 +209,15 @@ func (l *lines) above(t *testing.T, not string) (n int) {
 	}
 	return n
 }
+
+// count is how many lines have a text in them.
+func (l *lines) count(text string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.b.String()) {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
+}

@@ -50,6 +50,8 @@ type loop struct {
 	lastClient uint64
 	timers     []*timer // armed
 	recovery   *recovery
+	// returnUntil is when processes of before the restart have had time to come back.
+	returnUntil time.Duration
 
 	events      *events
 	gpuWatchers map[chan struct{}]struct{} // bells of WatchGPUs

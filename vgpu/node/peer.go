@@ -51,15 +51,25 @@ func peer(fd int) (process, int, error) {
 	return p, pidfd, nil
 }
 
+// openProcess opens the process that has a pid now. The error is errGone only if
+// there is none.
+func openProcess(pid int) (int, error) {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: a thread has the number now
+		return -1, fmt.Errorf("%w (pid %d): %w", errGone, pid, err)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("failed to open process %d: %w", pid, err)
+	}
+	return pidfd, nil
+}
+
 // find opens a process that was known before. The error is errGone only if that
 // process is dead.
 func find(p process) (int, error) {
-	pidfd, err := unix.PidfdOpen(p.PID, 0)
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: a thread has the number now
-		return -1, fmt.Errorf("%w (pid %d): %w", errGone, p.PID, err)
-	}
+	pidfd, err := openProcess(p.PID)
 	if err != nil {
-		return -1, fmt.Errorf("failed to open process %d: %w", p.PID, err)
+		return -1, err
 	}
 	now, err := identify(p.PID, pidfd)
 	if err == nil && now != p {
@@ -107,7 +117,11 @@ func dead(pidfd int) bool {
 	}
 }
 
-func startTime(pid int) (uint64, error) {
+func startTime(pid int) (uint64, error) { return statField(pid, 22) }
+
+// statField is one of the numbers of /proc/<pid>/stat, counted as in
+// proc_pid_stat(5), from 4 to 22.
+func statField(pid, n int) (uint64, error) {
 	b, err := os.ReadFile(procFile(pid, "stat"))
 	if err != nil {
 		return 0, err
@@ -119,7 +133,7 @@ func startTime(pid int) (uint64, error) {
 	if bracket < 0 || len(fields) < 20 {
 		return 0, fmt.Errorf("unexpected /proc/%d/stat", pid)
 	}
-	return strconv.ParseUint(string(fields[19]), 10, 64)
+	return strconv.ParseUint(string(fields[n-3]), 10, 64)
 }
 
 // bootID changes with every boot of the machine, after which no recorded

@@ -58,6 +58,10 @@ type recovery struct {
 	deadline timer
 }
 
+// mayReturn says whether a process may still come back of which nothing is known:
+// its record was lost, or it began while no vgpud ran.
+func (l *loop) mayReturn() bool { return l.recovery != nil || l.now() < l.returnUntil }
+
 // expect finds the live processes of a recorded vGPU. It comes before add. Only
 // a process that is dead for certain is not waited for.
 func (l *loop) expect(v *vgpu, pages []pageRecord) {
@@ -110,6 +114,9 @@ func (l *loop) forget(x *expected) {
 // after all recorded vGPUs were added and before any client is served.
 func (l *loop) startRecovery() {
 	r := &recovery{}
+	if len(l.vgpus) > 0 {
+		l.returnUntil = l.now() + reconnect
+	}
 	for _, v := range l.vgpus {
 		if !v.missing() {
 			continue

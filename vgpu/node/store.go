@@ -22,6 +22,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
 
 // recordVersion is the newest version of a record that is read and the one that
@@ -39,7 +41,8 @@ type record struct {
 	Instance    string            `json:"instance"`
 	Bundle      string            `json:"bundle"`
 	BundleFile  file              `json:"bundle_file"`
-	Annotations map[string]string `json:"annotations"` // the request, as request.Parse reads it
+	Annotations map[string]string `json:"annotations"`   // the request, as request.Parse reads it
+	Pod         *pod              `json:"pod,omitempty"` // nil: the container is in none
 	Created     time.Time         `json:"created"`
 	Boot        string            `json:"boot"`           // boot id of the machine; the pages are void under another
 	GPUs        []string          `json:"gpus,omitempty"` // bound to
@@ -47,6 +50,29 @@ type record struct {
 	Observers   []process         `json:"observers,omitempty"` // that know the GPUs
 	Frozen      []string          `json:"frozen,omitempty"`    // cgroups that may be frozen
 	Lost        bool              `json:"lost,omitempty"`      // an earlier record was: there may be more pages
+}
+
+// pod is the Kubernetes pod of a container.
+type pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+	Container string `json:"container,omitempty"`
+}
+
+// podOf is a pod as the shim named it.
+func podOf(p *v1.Pod) *pod {
+	if p == nil {
+		return nil
+	}
+	return &pod{p.GetNamespace(), p.GetName(), p.GetUid(), p.GetContainer()}
+}
+
+func (p *pod) message() *v1.Pod {
+	if p == nil {
+		return nil
+	}
+	return &v1.Pod{Namespace: p.Namespace, Name: p.Name, Uid: p.UID, Container: p.Container}
 }
 
 // file names a file or directory for as long as it is there.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
@@ -92,6 +93,10 @@ type vgpu struct {
 
 func (v *vgpu) fields() logrus.Fields {
 	return logrus.Fields{"vgpu": v.rec.ID, "namespace": v.rec.Namespace, "container": v.rec.Container}
+}
+
+func (v *vgpu) container() *v1.Container {
+	return &v1.Container{Containerd: v.rec.Containerd, Namespace: v.rec.Namespace, Id: v.rec.Container}
 }
 
 // stats are what clients say they could not gate.

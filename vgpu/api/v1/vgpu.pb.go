@@ -89,6 +89,75 @@ func (x *Container) GetId() string {
 	return ""
 }
 
+// Pod is the Kubernetes pod of a container, as its CRI says.
+type Pod struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Uid           string                 `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	Container     string                 `protobuf:"bytes,4,opt,name=container,proto3" json:"container,omitempty"` // name of the container in the pod
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pod) Reset() {
+	*x = Pod{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pod) ProtoMessage() {}
+
+func (x *Pod) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pod.ProtoReflect.Descriptor instead.
+func (*Pod) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Pod) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Pod) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Pod) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *Pod) GetContainer() string {
+	if x != nil {
+		return x.Container
+	}
+	return ""
+}
+
 type CreateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Container     *Container             `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
@@ -96,13 +165,14 @@ type CreateRequest struct {
 	Bundle        string                 `protobuf:"bytes,3,opt,name=bundle,proto3" json:"bundle,omitempty"`                                                                                     // the bundle's directory; a vGPU whose bundle is gone and that has no client is collected
 	Annotations   map[string]string      `protobuf:"bytes,4,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // those under the project's prefix, as the request they make was validated by the shim
 	DefaultCount  uint32                 `protobuf:"varint,5,opt,name=default_count,json=defaultCount,proto3" json:"default_count,omitempty"`                                                    // the handler's count where no annotation names one
+	Pod           *Pod                   `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"`                                                                                           // absent: the container is in none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateRequest) Reset() {
 	*x = CreateRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[1]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -114,7 +184,7 @@ func (x *CreateRequest) String() string {
 func (*CreateRequest) ProtoMessage() {}
 
 func (x *CreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[1]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -127,7 +197,7 @@ func (x *CreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRequest.ProtoReflect.Descriptor instead.
 func (*CreateRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{1}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *CreateRequest) GetContainer() *Container {
@@ -165,6 +235,13 @@ func (x *CreateRequest) GetDefaultCount() uint32 {
 	return 0
 }
 
+func (x *CreateRequest) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
 type CreateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -175,7 +252,7 @@ type CreateResponse struct {
 
 func (x *CreateResponse) Reset() {
 	*x = CreateResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[2]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -187,7 +264,7 @@ func (x *CreateResponse) String() string {
 func (*CreateResponse) ProtoMessage() {}
 
 func (x *CreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[2]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -200,7 +277,7 @@ func (x *CreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateResponse.ProtoReflect.Descriptor instead.
 func (*CreateResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{2}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateResponse) GetId() string {
@@ -227,7 +304,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[3]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -239,7 +316,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[3]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -252,7 +329,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{3}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DeleteRequest) GetContainer() *Container {
@@ -277,7 +354,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[4]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +366,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[4]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +379,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{4}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{5}
 }
 
 type UpdateRequest struct {
@@ -315,7 +392,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[5]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +404,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[5]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +417,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{5}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UpdateRequest) GetId() string {
@@ -366,7 +443,7 @@ type UpdateResponse struct {
 
 func (x *UpdateResponse) Reset() {
 	*x = UpdateResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[6]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -378,7 +455,7 @@ func (x *UpdateResponse) String() string {
 func (*UpdateResponse) ProtoMessage() {}
 
 func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[6]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -391,7 +468,7 @@ func (x *UpdateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateResponse.ProtoReflect.Descriptor instead.
 func (*UpdateResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{6}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpdateResponse) GetVgpu() *VGPU {
@@ -414,7 +491,7 @@ type Edits struct {
 
 func (x *Edits) Reset() {
 	*x = Edits{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[7]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +503,7 @@ func (x *Edits) String() string {
 func (*Edits) ProtoMessage() {}
 
 func (x *Edits) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[7]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +516,7 @@ func (x *Edits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Edits.ProtoReflect.Descriptor instead.
 func (*Edits) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{7}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Edits) GetMounts() []*Mount {
@@ -475,7 +552,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[8]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +564,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[8]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +577,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{8}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Mount) GetSource() string {
@@ -547,7 +624,7 @@ type Device struct {
 
 func (x *Device) Reset() {
 	*x = Device{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[9]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +636,7 @@ func (x *Device) String() string {
 func (*Device) ProtoMessage() {}
 
 func (x *Device) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[9]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +649,7 @@ func (x *Device) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Device.ProtoReflect.Descriptor instead.
 func (*Device) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{9}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Device) GetPath() string {
@@ -640,7 +717,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +729,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[10]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +742,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{10}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetRequest) GetId() string {
@@ -684,7 +761,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +773,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[11]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +786,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{11}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetResponse) GetVgpu() *VGPU {
@@ -727,7 +804,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +816,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[12]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +829,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{12}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{13}
 }
 
 type ListResponse struct {
@@ -766,7 +843,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +855,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[13]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +868,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{13}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListResponse) GetVgpus() []*VGPU {
@@ -844,13 +921,14 @@ type VGPU struct {
 	WhenFull      string                 `protobuf:"bytes,24,opt,name=when_full,json=whenFull,proto3" json:"when_full,omitempty"`              // wait or fail
 	Memory        []*Memory              `protobuf:"bytes,25,rep,name=memory,proto3" json:"memory,omitempty"`                                  // on each of gpus, in their order
 	Observers     uint32                 `protobuf:"varint,26,opt,name=observers,proto3" json:"observers,omitempty"`                           // connected processes that only look (use NVML) and were told its GPUs: it stays on these while they are there
+	Pod           *Pod                   `protobuf:"bytes,27,opt,name=pod,proto3" json:"pod,omitempty"`                                        // of its container; absent: it is in none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *VGPU) Reset() {
 	*x = VGPU{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +940,7 @@ func (x *VGPU) String() string {
 func (*VGPU) ProtoMessage() {}
 
 func (x *VGPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[14]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +953,7 @@ func (x *VGPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VGPU.ProtoReflect.Descriptor instead.
 func (*VGPU) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{14}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *VGPU) GetId() string {
@@ -1060,6 +1138,13 @@ func (x *VGPU) GetObservers() uint32 {
 	return 0
 }
 
+func (x *VGPU) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
 // Memory is what a vGPU may use and uses of one GPU's memory.
 type Memory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1072,7 +1157,7 @@ type Memory struct {
 
 func (x *Memory) Reset() {
 	*x = Memory{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1169,7 @@ func (x *Memory) String() string {
 func (*Memory) ProtoMessage() {}
 
 func (x *Memory) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[15]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1182,7 @@ func (x *Memory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Memory.ProtoReflect.Descriptor instead.
 func (*Memory) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{15}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Memory) GetGpu() string {
@@ -1137,7 +1222,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1234,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1247,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Usage) GetHeld() *durationpb.Duration {
@@ -1222,7 +1307,7 @@ type ListGPUsRequest struct {
 
 func (x *ListGPUsRequest) Reset() {
 	*x = ListGPUsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1319,7 @@ func (x *ListGPUsRequest) String() string {
 func (*ListGPUsRequest) ProtoMessage() {}
 
 func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1332,7 @@ func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsRequest.ProtoReflect.Descriptor instead.
 func (*ListGPUsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{18}
 }
 
 type ListGPUsResponse struct {
@@ -1261,7 +1346,7 @@ type ListGPUsResponse struct {
 
 func (x *ListGPUsResponse) Reset() {
 	*x = ListGPUsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1273,7 +1358,7 @@ func (x *ListGPUsResponse) String() string {
 func (*ListGPUsResponse) ProtoMessage() {}
 
 func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1286,7 +1371,7 @@ func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsResponse.ProtoReflect.Descriptor instead.
 func (*ListGPUsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{18}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListGPUsResponse) GetGpus() []*GPU {
@@ -1338,7 +1423,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1435,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1448,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{19}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1517,7 +1602,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1614,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1627,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{20}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Policy) GetName() string {
@@ -1571,7 +1656,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1668,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1681,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{21}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Latency) GetCount() uint64 {
@@ -1635,7 +1720,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1732,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1745,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{22}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{23}
 }
 
 type ListProcessesResponse struct {
@@ -1673,7 +1758,7 @@ type ListProcessesResponse struct {
 
 func (x *ListProcessesResponse) Reset() {
 	*x = ListProcessesResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1770,7 @@ func (x *ListProcessesResponse) String() string {
 func (*ListProcessesResponse) ProtoMessage() {}
 
 func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1783,7 @@ func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
 func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{23}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListProcessesResponse) GetProcesses() []*Process {
@@ -1718,19 +1803,23 @@ func (x *ListProcessesResponse) GetSilentGpus() []string {
 // Process is a process on one GPU.
 type Process struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Gpu           string                 `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`         // UUID
-	Pid           uint32                 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`        // as vgpud sees it
-	Command       string                 `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"` // its name in /proc/<pid>/comm
-	Cgroup        string                 `protobuf:"bytes,4,opt,name=cgroup,proto3" json:"cgroup,omitempty"`   // the longest path in /proc/<pid>/cgroup; for containers it has their id
-	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
-	Vgpu          string                 `protobuf:"bytes,6,opt,name=vgpu,proto3" json:"vgpu,omitempty"` // id of the vGPU of which it is a client; empty: of none
+	Gpu           string                 `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`                                     // UUID
+	Pid           uint32                 `protobuf:"varint,2,opt,name=pid,proto3" json:"pid,omitempty"`                                    // as vgpud sees it
+	Command       string                 `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`                             // its name in /proc/<pid>/comm
+	Cgroup        string                 `protobuf:"bytes,4,opt,name=cgroup,proto3" json:"cgroup,omitempty"`                               // the longest path in /proc/<pid>/cgroup; for containers it has their id
+	MemoryBytes   uint64                 `protobuf:"varint,5,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // 0 also where the driver does not know how much
+	Vgpu          string                 `protobuf:"bytes,6,opt,name=vgpu,proto3" json:"vgpu,omitempty"`                                   // id of the vGPU of which it is a client; empty: of none, it is unmanaged
+	Inside        string                 `protobuf:"bytes,7,opt,name=inside,proto3" json:"inside,omitempty"`                               // id of the vGPU in whose container it runs; empty: in none
+	Container     *Container             `protobuf:"bytes,8,opt,name=container,proto3" json:"container,omitempty"`                         // of vgpu, or of inside; absent: not known
+	Pod           *Pod                   `protobuf:"bytes,9,opt,name=pod,proto3" json:"pod,omitempty"`                                     // of that container; absent: it is in none
+	Gone          bool                   `protobuf:"varint,10,opt,name=gone,proto3" json:"gone,omitempty"`                                 // there is no such process any more, and the driver still counts it: another one has its files
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1831,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1844,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{24}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Process) GetGpu() string {
@@ -1800,6 +1889,34 @@ func (x *Process) GetVgpu() string {
 	return ""
 }
 
+func (x *Process) GetInside() string {
+	if x != nil {
+		return x.Inside
+	}
+	return ""
+}
+
+func (x *Process) GetContainer() *Container {
+	if x != nil {
+		return x.Container
+	}
+	return nil
+}
+
+func (x *Process) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *Process) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
 type InfoRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1808,7 +1925,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1937,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1950,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{25}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{26}
 }
 
 type InfoResponse struct {
@@ -1854,7 +1971,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +1983,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +1996,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{26}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *InfoResponse) GetVersion() string {
@@ -1967,7 +2084,7 @@ type DriverLibrary struct {
 
 func (x *DriverLibrary) Reset() {
 	*x = DriverLibrary{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1979,7 +2096,7 @@ func (x *DriverLibrary) String() string {
 func (*DriverLibrary) ProtoMessage() {}
 
 func (x *DriverLibrary) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1992,7 +2109,7 @@ func (x *DriverLibrary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverLibrary.ProtoReflect.Descriptor instead.
 func (*DriverLibrary) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{27}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DriverLibrary) GetName() string {
@@ -2038,7 +2155,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2167,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2180,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{28}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{29}
 }
 
 // StatsResponse counts since vgpud started.
@@ -2092,7 +2209,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2221,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2234,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{29}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StatsResponse) GetEpoch() string {
@@ -2249,7 +2366,7 @@ type GPUStats struct {
 
 func (x *GPUStats) Reset() {
 	*x = GPUStats{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2261,7 +2378,7 @@ func (x *GPUStats) String() string {
 func (*GPUStats) ProtoMessage() {}
 
 func (x *GPUStats) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2274,7 +2391,7 @@ func (x *GPUStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUStats.ProtoReflect.Descriptor instead.
 func (*GPUStats) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{30}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GPUStats) GetUuid() string {
@@ -2301,7 +2418,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2430,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2443,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{31}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WatchRequest) GetAfter() uint64 {
@@ -2358,6 +2475,8 @@ type Event struct {
 	// RESUMED; FROZEN; THAWED; KILLED.
 	// Of a GPU: GPU_UP; GPU_DOWN, GPU_CORDONED (reason); GPU_UNCORDONED; GPU_XID,
 	// GPU_NOTE (reason: what the driver reported).
+	// UNMANAGED: a process that is a client of no vGPU uses the GPU (reason: which);
+	// UNMANAGED_GONE: not any more. Of the vGPU too, if it is in that one's container.
 	// POLICY: of the GPU, or without one of the node.
 	// More types may come.
 	Type          string            `protobuf:"bytes,4,opt,name=type,proto3" json:"type,omitempty"`
@@ -2373,7 +2492,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2504,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +2517,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{32}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -2479,7 +2598,7 @@ type WatchGPUsRequest struct {
 
 func (x *WatchGPUsRequest) Reset() {
 	*x = WatchGPUsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2610,7 @@ func (x *WatchGPUsRequest) String() string {
 func (*WatchGPUsRequest) ProtoMessage() {}
 
 func (x *WatchGPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2623,7 @@ func (x *WatchGPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGPUsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGPUsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{33}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{34}
 }
 
 type WatchGPUsResponse struct {
@@ -2516,7 +2635,7 @@ type WatchGPUsResponse struct {
 
 func (x *WatchGPUsResponse) Reset() {
 	*x = WatchGPUsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2647,7 @@ func (x *WatchGPUsResponse) String() string {
 func (*WatchGPUsResponse) ProtoMessage() {}
 
 func (x *WatchGPUsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2660,7 @@ func (x *WatchGPUsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGPUsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGPUsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{34}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WatchGPUsResponse) GetGpus() []*GPU {
@@ -2561,7 +2680,7 @@ type CordonGPURequest struct {
 
 func (x *CordonGPURequest) Reset() {
 	*x = CordonGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2692,7 @@ func (x *CordonGPURequest) String() string {
 func (*CordonGPURequest) ProtoMessage() {}
 
 func (x *CordonGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2705,7 @@ func (x *CordonGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonGPURequest.ProtoReflect.Descriptor instead.
 func (*CordonGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{35}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CordonGPURequest) GetUuid() string {
@@ -2612,7 +2731,7 @@ type CordonGPUResponse struct {
 
 func (x *CordonGPUResponse) Reset() {
 	*x = CordonGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2624,7 +2743,7 @@ func (x *CordonGPUResponse) String() string {
 func (*CordonGPUResponse) ProtoMessage() {}
 
 func (x *CordonGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2637,7 +2756,7 @@ func (x *CordonGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonGPUResponse.ProtoReflect.Descriptor instead.
 func (*CordonGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{36}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CordonGPUResponse) GetGpu() *GPU {
@@ -2656,7 +2775,7 @@ type UncordonGPURequest struct {
 
 func (x *UncordonGPURequest) Reset() {
 	*x = UncordonGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2668,7 +2787,7 @@ func (x *UncordonGPURequest) String() string {
 func (*UncordonGPURequest) ProtoMessage() {}
 
 func (x *UncordonGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2681,7 +2800,7 @@ func (x *UncordonGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncordonGPURequest.ProtoReflect.Descriptor instead.
 func (*UncordonGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{37}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *UncordonGPURequest) GetUuid() string {
@@ -2700,7 +2819,7 @@ type UncordonGPUResponse struct {
 
 func (x *UncordonGPUResponse) Reset() {
 	*x = UncordonGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2831,7 @@ func (x *UncordonGPUResponse) String() string {
 func (*UncordonGPUResponse) ProtoMessage() {}
 
 func (x *UncordonGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2844,7 @@ func (x *UncordonGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncordonGPUResponse.ProtoReflect.Descriptor instead.
 func (*UncordonGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{38}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UncordonGPUResponse) GetGpu() *GPU {
@@ -2745,7 +2864,7 @@ type DrainGPURequest struct {
 
 func (x *DrainGPURequest) Reset() {
 	*x = DrainGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2757,7 +2876,7 @@ func (x *DrainGPURequest) String() string {
 func (*DrainGPURequest) ProtoMessage() {}
 
 func (x *DrainGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2770,7 +2889,7 @@ func (x *DrainGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainGPURequest.ProtoReflect.Descriptor instead.
 func (*DrainGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{39}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DrainGPURequest) GetUuid() string {
@@ -2796,7 +2915,7 @@ type DrainGPUResponse struct {
 
 func (x *DrainGPUResponse) Reset() {
 	*x = DrainGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2808,7 +2927,7 @@ func (x *DrainGPUResponse) String() string {
 func (*DrainGPUResponse) ProtoMessage() {}
 
 func (x *DrainGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2821,7 +2940,7 @@ func (x *DrainGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainGPUResponse.ProtoReflect.Descriptor instead.
 func (*DrainGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{40}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DrainGPUResponse) GetGpu() *GPU {
@@ -2842,7 +2961,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +2973,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +2986,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{41}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SetPolicyRequest) GetGpu() string {
@@ -2900,7 +3019,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2912,7 +3031,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2925,7 +3044,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{42}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *Policy {
@@ -2945,13 +3064,19 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"containerd\x18\x01 \x01(\tR\n" +
 	"containerd\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x0e\n" +
-	"\x02id\x18\x03 \x01(\tR\x02id\"\xa5\x02\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\"g\n" +
+	"\x03Pod\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"\xc5\x02\n" +
 	"\rCreateRequest\x120\n" +
 	"\tcontainer\x18\x01 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x16\n" +
 	"\x06bundle\x18\x03 \x01(\tR\x06bundle\x12I\n" +
 	"\vannotations\x18\x04 \x03(\v2'.vgpu.v1.CreateRequest.AnnotationsEntryR\vannotations\x12#\n" +
-	"\rdefault_count\x18\x05 \x01(\rR\fdefaultCount\x1a>\n" +
+	"\rdefault_count\x18\x05 \x01(\rR\fdefaultCount\x12\x1e\n" +
+	"\x03pod\x18\x06 \x01(\v2\f.vgpu.v1.PodR\x03pod\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
@@ -2997,7 +3122,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\fListResponse\x12#\n" +
 	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\x85\x06\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xa5\x06\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -3025,7 +3150,8 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x04bind\x18\x17 \x01(\tR\x04bind\x12\x1b\n" +
 	"\twhen_full\x18\x18 \x01(\tR\bwhenFull\x12'\n" +
 	"\x06memory\x18\x19 \x03(\v2\x0f.vgpu.v1.MemoryR\x06memory\x12\x1c\n" +
-	"\tobservers\x18\x1a \x01(\rR\tobservers\"Z\n" +
+	"\tobservers\x18\x1a \x01(\rR\tobservers\x12\x1e\n" +
+	"\x03pod\x18\x1b \x01(\v2\f.vgpu.v1.PodR\x03pod\"Z\n" +
 	"\x06Memory\x12\x10\n" +
 	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x1f\n" +
 	"\vlimit_bytes\x18\x02 \x01(\x04R\n" +
@@ -3082,14 +3208,19 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x15ListProcessesResponse\x12.\n" +
 	"\tprocesses\x18\x01 \x03(\v2\x10.vgpu.v1.ProcessR\tprocesses\x12\x1f\n" +
 	"\vsilent_gpus\x18\x02 \x03(\tR\n" +
-	"silentGpus\"\x96\x01\n" +
+	"silentGpus\"\x94\x02\n" +
 	"\aProcess\x12\x10\n" +
 	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x18\n" +
 	"\acommand\x18\x03 \x01(\tR\acommand\x12\x16\n" +
 	"\x06cgroup\x18\x04 \x01(\tR\x06cgroup\x12!\n" +
 	"\fmemory_bytes\x18\x05 \x01(\x04R\vmemoryBytes\x12\x12\n" +
-	"\x04vgpu\x18\x06 \x01(\tR\x04vgpu\"\r\n" +
+	"\x04vgpu\x18\x06 \x01(\tR\x04vgpu\x12\x16\n" +
+	"\x06inside\x18\a \x01(\tR\x06inside\x120\n" +
+	"\tcontainer\x18\b \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x1e\n" +
+	"\x03pod\x18\t \x01(\v2\f.vgpu.v1.PodR\x03pod\x12\x12\n" +
+	"\x04gone\x18\n" +
+	" \x01(\bR\x04gone\"\r\n" +
 	"\vInfoRequest\"\xe2\x02\n" +
 	"\fInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x16\n" +
@@ -3205,134 +3336,139 @@ func file_vgpu_api_v1_vgpu_proto_rawDescGZIP() []byte {
 	return file_vgpu_api_v1_vgpu_proto_rawDescData
 }
 
-var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Container)(nil),             // 0: vgpu.v1.Container
-	(*CreateRequest)(nil),         // 1: vgpu.v1.CreateRequest
-	(*CreateResponse)(nil),        // 2: vgpu.v1.CreateResponse
-	(*DeleteRequest)(nil),         // 3: vgpu.v1.DeleteRequest
-	(*DeleteResponse)(nil),        // 4: vgpu.v1.DeleteResponse
-	(*UpdateRequest)(nil),         // 5: vgpu.v1.UpdateRequest
-	(*UpdateResponse)(nil),        // 6: vgpu.v1.UpdateResponse
-	(*Edits)(nil),                 // 7: vgpu.v1.Edits
-	(*Mount)(nil),                 // 8: vgpu.v1.Mount
-	(*Device)(nil),                // 9: vgpu.v1.Device
-	(*GetRequest)(nil),            // 10: vgpu.v1.GetRequest
-	(*GetResponse)(nil),           // 11: vgpu.v1.GetResponse
-	(*ListRequest)(nil),           // 12: vgpu.v1.ListRequest
-	(*ListResponse)(nil),          // 13: vgpu.v1.ListResponse
-	(*VGPU)(nil),                  // 14: vgpu.v1.VGPU
-	(*Memory)(nil),                // 15: vgpu.v1.Memory
-	(*Usage)(nil),                 // 16: vgpu.v1.Usage
-	(*ListGPUsRequest)(nil),       // 17: vgpu.v1.ListGPUsRequest
-	(*ListGPUsResponse)(nil),      // 18: vgpu.v1.ListGPUsResponse
-	(*GPU)(nil),                   // 19: vgpu.v1.GPU
-	(*Policy)(nil),                // 20: vgpu.v1.Policy
-	(*Latency)(nil),               // 21: vgpu.v1.Latency
-	(*ListProcessesRequest)(nil),  // 22: vgpu.v1.ListProcessesRequest
-	(*ListProcessesResponse)(nil), // 23: vgpu.v1.ListProcessesResponse
-	(*Process)(nil),               // 24: vgpu.v1.Process
-	(*InfoRequest)(nil),           // 25: vgpu.v1.InfoRequest
-	(*InfoResponse)(nil),          // 26: vgpu.v1.InfoResponse
-	(*DriverLibrary)(nil),         // 27: vgpu.v1.DriverLibrary
-	(*StatsRequest)(nil),          // 28: vgpu.v1.StatsRequest
-	(*StatsResponse)(nil),         // 29: vgpu.v1.StatsResponse
-	(*GPUStats)(nil),              // 30: vgpu.v1.GPUStats
-	(*WatchRequest)(nil),          // 31: vgpu.v1.WatchRequest
-	(*Event)(nil),                 // 32: vgpu.v1.Event
-	(*WatchGPUsRequest)(nil),      // 33: vgpu.v1.WatchGPUsRequest
-	(*WatchGPUsResponse)(nil),     // 34: vgpu.v1.WatchGPUsResponse
-	(*CordonGPURequest)(nil),      // 35: vgpu.v1.CordonGPURequest
-	(*CordonGPUResponse)(nil),     // 36: vgpu.v1.CordonGPUResponse
-	(*UncordonGPURequest)(nil),    // 37: vgpu.v1.UncordonGPURequest
-	(*UncordonGPUResponse)(nil),   // 38: vgpu.v1.UncordonGPUResponse
-	(*DrainGPURequest)(nil),       // 39: vgpu.v1.DrainGPURequest
-	(*DrainGPUResponse)(nil),      // 40: vgpu.v1.DrainGPUResponse
-	(*SetPolicyRequest)(nil),      // 41: vgpu.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),     // 42: vgpu.v1.SetPolicyResponse
-	nil,                           // 43: vgpu.v1.CreateRequest.AnnotationsEntry
-	nil,                           // 44: vgpu.v1.UpdateRequest.AnnotationsEntry
-	nil,                           // 45: vgpu.v1.Event.ChangesEntry
-	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
+	(*Pod)(nil),                   // 1: vgpu.v1.Pod
+	(*CreateRequest)(nil),         // 2: vgpu.v1.CreateRequest
+	(*CreateResponse)(nil),        // 3: vgpu.v1.CreateResponse
+	(*DeleteRequest)(nil),         // 4: vgpu.v1.DeleteRequest
+	(*DeleteResponse)(nil),        // 5: vgpu.v1.DeleteResponse
+	(*UpdateRequest)(nil),         // 6: vgpu.v1.UpdateRequest
+	(*UpdateResponse)(nil),        // 7: vgpu.v1.UpdateResponse
+	(*Edits)(nil),                 // 8: vgpu.v1.Edits
+	(*Mount)(nil),                 // 9: vgpu.v1.Mount
+	(*Device)(nil),                // 10: vgpu.v1.Device
+	(*GetRequest)(nil),            // 11: vgpu.v1.GetRequest
+	(*GetResponse)(nil),           // 12: vgpu.v1.GetResponse
+	(*ListRequest)(nil),           // 13: vgpu.v1.ListRequest
+	(*ListResponse)(nil),          // 14: vgpu.v1.ListResponse
+	(*VGPU)(nil),                  // 15: vgpu.v1.VGPU
+	(*Memory)(nil),                // 16: vgpu.v1.Memory
+	(*Usage)(nil),                 // 17: vgpu.v1.Usage
+	(*ListGPUsRequest)(nil),       // 18: vgpu.v1.ListGPUsRequest
+	(*ListGPUsResponse)(nil),      // 19: vgpu.v1.ListGPUsResponse
+	(*GPU)(nil),                   // 20: vgpu.v1.GPU
+	(*Policy)(nil),                // 21: vgpu.v1.Policy
+	(*Latency)(nil),               // 22: vgpu.v1.Latency
+	(*ListProcessesRequest)(nil),  // 23: vgpu.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil), // 24: vgpu.v1.ListProcessesResponse
+	(*Process)(nil),               // 25: vgpu.v1.Process
+	(*InfoRequest)(nil),           // 26: vgpu.v1.InfoRequest
+	(*InfoResponse)(nil),          // 27: vgpu.v1.InfoResponse
+	(*DriverLibrary)(nil),         // 28: vgpu.v1.DriverLibrary
+	(*StatsRequest)(nil),          // 29: vgpu.v1.StatsRequest
+	(*StatsResponse)(nil),         // 30: vgpu.v1.StatsResponse
+	(*GPUStats)(nil),              // 31: vgpu.v1.GPUStats
+	(*WatchRequest)(nil),          // 32: vgpu.v1.WatchRequest
+	(*Event)(nil),                 // 33: vgpu.v1.Event
+	(*WatchGPUsRequest)(nil),      // 34: vgpu.v1.WatchGPUsRequest
+	(*WatchGPUsResponse)(nil),     // 35: vgpu.v1.WatchGPUsResponse
+	(*CordonGPURequest)(nil),      // 36: vgpu.v1.CordonGPURequest
+	(*CordonGPUResponse)(nil),     // 37: vgpu.v1.CordonGPUResponse
+	(*UncordonGPURequest)(nil),    // 38: vgpu.v1.UncordonGPURequest
+	(*UncordonGPUResponse)(nil),   // 39: vgpu.v1.UncordonGPUResponse
+	(*DrainGPURequest)(nil),       // 40: vgpu.v1.DrainGPURequest
+	(*DrainGPUResponse)(nil),      // 41: vgpu.v1.DrainGPUResponse
+	(*SetPolicyRequest)(nil),      // 42: vgpu.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),     // 43: vgpu.v1.SetPolicyResponse
+	nil,                           // 44: vgpu.v1.CreateRequest.AnnotationsEntry
+	nil,                           // 45: vgpu.v1.UpdateRequest.AnnotationsEntry
+	nil,                           // 46: vgpu.v1.Event.ChangesEntry
+	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
 }
 var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	0,  // 0: vgpu.v1.CreateRequest.container:type_name -> vgpu.v1.Container
-	43, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
-	7,  // 2: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
-	0,  // 3: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
-	44, // 4: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
-	14, // 5: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
-	8,  // 6: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
-	9,  // 7: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
-	14, // 8: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
-	14, // 9: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
-	0,  // 10: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
-	46, // 11: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
-	16, // 12: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
-	47, // 13: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
-	15, // 14: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
-	46, // 15: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	46, // 16: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	46, // 17: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
-	19, // 18: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	46, // 19: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
-	21, // 20: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
-	20, // 21: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
-	46, // 22: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	46, // 23: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	46, // 24: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
-	24, // 25: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
-	47, // 26: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
-	20, // 27: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
-	27, // 28: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
-	46, // 29: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
-	30, // 30: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
-	21, // 31: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
-	47, // 32: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
-	0,  // 33: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
-	45, // 34: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
-	20, // 35: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
-	19, // 36: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	19, // 37: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	19, // 38: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	19, // 39: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	20, // 40: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
-	1,  // 41: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	3,  // 42: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	5,  // 43: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
-	10, // 44: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
-	12, // 45: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	17, // 46: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	22, // 47: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
-	25, // 48: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	28, // 49: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
-	31, // 50: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
-	33, // 51: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
-	35, // 52: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
-	37, // 53: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
-	39, // 54: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
-	41, // 55: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
-	2,  // 56: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	4,  // 57: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	6,  // 58: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
-	11, // 59: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
-	13, // 60: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	18, // 61: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	23, // 62: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
-	26, // 63: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	29, // 64: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
-	32, // 65: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
-	34, // 66: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
-	36, // 67: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
-	38, // 68: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
-	40, // 69: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
-	42, // 70: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
-	56, // [56:71] is the sub-list for method output_type
-	41, // [41:56] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	44, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
+	1,  // 2: vgpu.v1.CreateRequest.pod:type_name -> vgpu.v1.Pod
+	8,  // 3: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
+	0,  // 4: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
+	45, // 5: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
+	15, // 6: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
+	9,  // 7: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
+	10, // 8: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
+	15, // 9: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
+	15, // 10: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
+	0,  // 11: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
+	47, // 12: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
+	17, // 13: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
+	48, // 14: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
+	16, // 15: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
+	1,  // 16: vgpu.v1.VGPU.pod:type_name -> vgpu.v1.Pod
+	47, // 17: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	47, // 18: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	47, // 19: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
+	20, // 20: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	47, // 21: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	22, // 22: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
+	21, // 23: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
+	47, // 24: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	47, // 25: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	47, // 26: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	25, // 27: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
+	0,  // 28: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
+	1,  // 29: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
+	48, // 30: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	21, // 31: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
+	28, // 32: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
+	47, // 33: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
+	31, // 34: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
+	22, // 35: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
+	48, // 36: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
+	0,  // 37: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
+	46, // 38: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
+	21, // 39: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
+	20, // 40: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	20, // 41: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	20, // 42: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	20, // 43: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	21, // 44: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
+	2,  // 45: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	4,  // 46: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	6,  // 47: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	11, // 48: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
+	13, // 49: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	18, // 50: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	23, // 51: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
+	26, // 52: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	29, // 53: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
+	32, // 54: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
+	34, // 55: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
+	36, // 56: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
+	38, // 57: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
+	40, // 58: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
+	42, // 59: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
+	3,  // 60: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	5,  // 61: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	7,  // 62: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	12, // 63: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
+	14, // 64: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	19, // 65: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	24, // 66: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
+	27, // 67: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	30, // 68: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
+	33, // 69: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
+	35, // 70: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
+	37, // 71: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
+	39, // 72: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
+	41, // 73: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
+	43, // 74: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
+	60, // [60:75] is the sub-list for method output_type
+	45, // [45:60] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
@@ -3340,15 +3476,15 @@ func file_vgpu_api_v1_vgpu_proto_init() {
 	if File_vgpu_api_v1_vgpu_proto != nil {
 		return
 	}
-	file_vgpu_api_v1_vgpu_proto_msgTypes[19].OneofWrappers = []any{}
-	file_vgpu_api_v1_vgpu_proto_msgTypes[29].OneofWrappers = []any{}
+	file_vgpu_api_v1_vgpu_proto_msgTypes[20].OneofWrappers = []any{}
+	file_vgpu_api_v1_vgpu_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vgpu_api_v1_vgpu_proto_rawDesc), len(file_vgpu_api_v1_vgpu_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   46,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

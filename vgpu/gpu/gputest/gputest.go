@@ -26,6 +26,7 @@ type Inventory struct {
 	free    map[string]uint64
 	used    map[string]map[int]uint64
 	hung    chan struct{} // the driver does not say who uses what until it is closed
+	ends    []func()      // after the next answer who uses what
 	pending []gpu.Health  // not yet told to the watcher
 	wake    chan struct{}
 }
@@ -78,6 +79,21 @@ func (i *Inventory) SetUsed(uuid string, pid int, bytes uint64) {
 	i.used[uuid][pid] = bytes
 }
 
+// SetUsedOnce says how much a process uses that ends right after it is asked for.
+func (i *Inventory) SetUsedOnce(uuid string, pid int, bytes uint64) {
+	i.SetUsed(uuid, pid, bytes)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.ends = append(i.ends, func() { delete(i.used[uuid], pid) })
+}
+
+// Ended says that a process uses a GPU no more.
+func (i *Inventory) Ended(uuid string, pid int) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.used[uuid], pid)
+}
+
 // Hang keeps all who ask for processes until the returned function is called.
 func (i *Inventory) Hang() (end func()) {
 	i.mu.Lock()
@@ -120,7 +136,12 @@ func (i *Inventory) Processes(uuid string) (map[int]uint64, error) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return maps.Clone(i.used[uuid]), nil
+	used := maps.Clone(i.used[uuid])
+	for _, end := range i.ends {
+		end()
+	}
+	i.ends = nil
+	return used, nil
 }
 
 func (i *Inventory) Watch(ctx context.Context, changes chan<- gpu.Health) {

@@ -42,10 +42,12 @@ func (i *inventory) Processes(uuid string) (map[int]uint64, error) {
 			return nil, fmt.Errorf("failed to list the processes on %s: %s: %w", uuid, function, ret)
 		}
 		for _, p := range found {
-			if p.UsedGpuMemory != usedNotAvailable {
-				// One that computes and draws is in both lists, with the same number.
-				all[int(p.Pid)] = max(all[int(p.Pid)], p.UsedGpuMemory)
+			used := p.UsedGpuMemory
+			if used == usedNotAvailable {
+				used = 0
 			}
+			// One that computes and draws is in both lists, with the same number.
+			all[int(p.Pid)] = max(all[int(p.Pid)], used)
 		}
 	}
 	return all, nil

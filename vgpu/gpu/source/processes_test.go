@@ -32,7 +32,7 @@ func TestProcessesAreThoseOfBothLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[int]uint64{7: 100, 8: 200, 10: 50}, got); diff != "" {
+	if diff := cmp.Diff(map[int]uint64{7: 100, 8: 200, 9: 0, 10: 50}, got); diff != "" {
 		t.Fatalf("(-want +got)\n%s", diff)
 	}
 }
