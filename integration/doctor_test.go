@@ -4,11 +4,9 @@ package integration
 
 import (
 	"bufio"
-	"encoding/json"
-	"fmt"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
@@ -28,24 +26,13 @@ func TestTheDoctorNamesWhoUsesAGPUWithoutAVGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	examine := func() (found []string) {
+	well := func(when string) {
 		t.Helper()
-		// Its exit code says that there are faults, with a reason.
-		out, _ := d.CLI(t.Context(), "doctor", "--output", "json")
-		var all []struct{ Check, Result, Detail string }
-		if err := json.Unmarshal([]byte(out), &all); err != nil {
-			t.Fatalf("%v\n%s", err, out)
+		if found := unmanaged(t, d); len(found) != 1 || found[0].Result != "ok" {
+			t.Errorf("%s: %+v", when, found)
 		}
-		for _, f := range all {
-			if f.Check == "processes" {
-				found = append(found, f.Result+" "+f.Detail)
-			}
-		}
-		return found
 	}
-	if found := examine(); len(found) != 1 || !strings.HasPrefix(found[0], "ok ") {
-		t.Errorf("before: %q", found)
-	}
+	well("before")
 
 	hog := exec.Command(filepath.Join(paths.Workload, "hog"), "--ms", "0", "--kernels", paths.Kernels)
 	hog.Env = []string{"SIMGPU_MACHINE=" + d.Machine, "LD_LIBRARY_PATH=" + filepath.Join(paths.Simulated, "lib")}
@@ -61,11 +48,9 @@ func TestTheDoctorNamesWhoUsesAGPUWithoutAVGPU(t *testing.T) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "running\n" {
 		t.Fatalf("%q, %v", line, err)
 	}
-	if found := examine(); len(found) != 1 || !strings.HasPrefix(found[0], fmt.Sprintf(`fault process %d ("hog", `, hog.Process.Pid)) {
-		t.Errorf("beside it: %q", found)
+	if found := unmanaged(t, d); !slices.Equal(pids(found), []int{hog.Process.Pid}) || found[0].Process.Command != "hog" || found[0].Process.VGPU != "" {
+		t.Errorf("beside it: %+v", found)
 	}
 	end()
-	if found := examine(); len(found) != 1 || !strings.HasPrefix(found[0], "ok ") {
-		t.Errorf("after it: %q", found)
-	}
+	well("after it")
 }

@@ -134,6 +134,39 @@ func TestPidsAreTheCallers(t *testing.T) {
 	}
 }
 
+// TestADeadProcessWhoseChildHasItsFiles is listed where its pid means something, and
+// nowhere else: it was 1 in its container.
+func TestADeadProcessWhoseChildHasItsFiles(t *testing.T) {
+	for _, test := range []struct {
+		description string
+		elsewhere   bool // it was in a container
+		listed      int
+	}{{"on the host", false, 1}, {"in a container", true, 0}} {
+		t.Run(test.description, func(t *testing.T) {
+			m := newMachine(t, "--gpus", "1", "--memory", "256Mi")
+			in, out, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			parent := m.command(test.elsewhere, "endless", strconv.Itoa(100<<20), "clone")
+			parent.Stdin = in
+			m.start(parent)
+			in.Close()
+			_, devices := m.openNVML()
+			_ = parent.Process.Kill()
+			_, _ = parent.Process.Wait()
+			processes, _ := devices[0].GetComputeRunningProcesses()
+			if len(processes) != test.listed || test.listed == 1 && int(processes[0].Pid) != parent.Process.Pid {
+				t.Errorf("processes are %+v", processes)
+			}
+			if memory, _ := devices[0].GetMemoryInfo(); memory.Used < 100<<20 {
+				t.Errorf("%d bytes are used: its child does not have its files", memory.Used)
+			}
+		})
+	}
+}
+
 // TestPidsOfOtherNamespacesAreLeftOut looks with NVML from inside one namespace:
 // the program finds itself, and not the one in another namespace.
 func TestPidsOfOtherNamespacesAreLeftOut(t *testing.T) {

@@ -167,6 +167,8 @@ const char *machine_dir(void);
 int machine_open(struct machine *mc, const char *dir);
 void machine_close(struct machine *mc);
 
+/* Who the caller is in the log: its container. 0 without /proc. */
+uint64_t machine_tenant(void);
 /* Takes a row for this process. 0, or -errno (EAGAIN: all rows taken). */
 int machine_join(struct machine *mc);
 /* Whether the process of a row lives. True for the caller's own row. */
@@ -183,7 +185,12 @@ void machine_working(struct machine *mc, uint32_t gpu, bool working);
 
 /* Says which pid the row's process has. Once in a process; harmless without the file. */
 void pid_join(struct machine *mc);
-/* The pid of a row's living process, as the caller's pid namespace numbers it; 0: it is not visible there. */
+/*
+ * The pid of a row's process, as the caller's pid namespace numbers it; 0: it is not
+ * visible there. Of a row that is left to a child of its process, which is dead, it
+ * is the pid that the process had, if it was of the caller's container: what number
+ * it had elsewhere, nobody knows any more.
+ */
 uint32_t pid_of(const struct machine *mc, int row);
 
 /* Memory in use on a GPU by the processes that live and by others, in bytes. */

@@ -61,8 +61,9 @@ uint32_t pid_of(const struct machine *mc, int row)
 	struct flock fl = row_lock(row);
 	int fd = pids_file(mc);
 
-	/* Not locked by another: it is this process, or the machine has no such file. */
-	if (fd < 0 || fcntl(fd, F_GETLK, &fl) != 0 || fl.l_type == F_UNLCK)
-		return mc->m->proc[row].pid;
+	if (fd < 0 || fcntl(fd, F_GETLK, &fl) != 0)
+		return mc->m->proc[row].pid; /* the machine has no such file */
+	if (fl.l_type == F_UNLCK) /* it is this process, or one whose child has the row */
+		return mc->m->proc[row].tenant == machine_tenant() ? mc->m->proc[row].pid : 0;
 	return fl.l_pid > 0 ? (uint32_t)fl.l_pid : 0;
 }

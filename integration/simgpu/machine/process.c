@@ -36,7 +36,7 @@ bool machine_alive(const struct machine *mc, int row)
 	return fl.l_type != F_UNLCK;
 }
 
-static uint64_t own_tenant(void)
+uint64_t machine_tenant(void)
 {
 	struct stat st;
 
@@ -161,7 +161,7 @@ int machine_join(struct machine *mc)
 		mc->row = row;
 		mc->id = atomic_fetch_add(&mc->m->next_proc, 1) + 1;
 		mc->pid = (uint32_t)getpid();
-		mc->tenant = own_tenant();
+		mc->tenant = machine_tenant();
 		p->pid = mc->pid;
 		p->tenant = mc->tenant;
 		prctl(PR_GET_NAME, p->name);
