@@ -194,10 +194,30 @@ setup_test() {
 	apt_unpack containerd "$DEBIAN_CONTAINERD"
 }
 
+# go_programs NAME PROGRAM@VERSION... builds programs that load libraries of C from
+# their Go modules into .tools/NAME.
+go_programs() {
+	local name=$1 program
+	shift
+	if [ "$(cat "$tools/$name/.programs" 2>/dev/null)" = "$*" ]; then
+		say "$name: there already ($*)"
+		return
+	fi
+	make_scratch
+	for program in "$@"; do
+		say "building ${program##*/} from its Go module into .tools/$name"
+		with_progress "${program##*/}" env GOBIN="$scratch/programs" CGO_ENABLED=1 GOFLAGS= go install -trimpath "$program"
+	done
+	echo "$*" >"$scratch/programs/.programs"
+	rm -rf "${tools:?}/$name"
+	mv "$scratch/programs" "$tools/$name"
+}
+
 # Programs that nobody here wrote, beside those of the tests.
 setup_clients() {
 	apt_install "clients" "${APT_CLIENTS[@]}"
 	python_packages cuda-clients "${CUDA_CLIENTS[@]}"
+	go_programs go-clients "${GO_CLIENTS[@]}"
 	python_packages numba-cuda "${NUMBA_CUDA[@]}"
 	setup_pycuda
 	python_packages gunicorn "$GUNICORN"

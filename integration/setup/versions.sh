@@ -21,7 +21,8 @@ APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
 APT_TEST=(python3-numba python3-pip strace shellcheck   # a CUDA client nobody here wrote; what a process calls; scripts
 	libjemalloc2 libtcmalloc-minimal4)  # allocators that programs preload
-APT_CLIENTS=(g++ python3-dev python3-numpy python3-setuptools python3-wheel) # what builds pycuda
+APT_CLIENTS=(g++ python3-dev python3-numpy python3-setuptools python3-wheel # what builds pycuda
+	openjdk-17-jdk-headless libwrap0 openssh-client)  # a JVM; what sshd needs, and its client
 APT_MUSL=(musl-tools)                       # the other C library
 APT_CROSS=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static) # arm64, and what runs it
 APT_MODEL=(spin)                            # the model checker
@@ -45,13 +46,18 @@ PYCUDA=2026.1
 PYCUDA_NEEDS=(mako==1.4.3 markupsafe==3.0.4 platformdirs==4.14.8 pytools==2026.1.1 siphash24==1.9 typing-extensions==4.16.0)
 PYCUDA_HEADERS=(nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-profiler-api==13.5.25)
 
-# Programs that start CUDA processes in ways of their own: a JVM, a pre-fork
-# server, and what lets people in. The last are unpacked, not installed: that
-# would let them into the host.
-APT_CLIENTS=(openjdk-17-jdk-headless libwrap0 openssh-client) # libwrap0: for sshd
+# Programs that start CUDA processes in ways of their own: a pre-fork server, and
+# what lets people in. Those are unpacked, not installed: that would let them into
+# the host.
 GUNICORN=gunicorn==27.0.1
 DEBIAN_SUDO=1.9.13p3
 DEBIAN_SSHD=1:9.2p1
+
+# NVML clients that nobody here wrote, built from their Go modules.
+GO_CLIENTS=(
+	github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.2
+	github.com/NVIDIA/go-nvml/examples/{devices,compute-processes}@v0.13.4-1
+)
 
 # Code generators and linters, built from their Go modules.
 PROTOC_GEN_GO=v1.36.12

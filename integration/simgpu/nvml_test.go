@@ -50,6 +50,9 @@ func TestNVML(t *testing.T) {
 		if got := strings.TrimPrefix(uuid, "GPU-") + " " + bus + " " + name; got != cuda[i] {
 			t.Errorf("device %d is %q to NVML and %q to CUDA", i, got, cuda[i])
 		}
+		if mode, r := d.GetAddressingMode(); r != nvml.SUCCESS || mode.Value != uint32(nvml.DEVICE_ADDRESSING_MODE_NONE) {
+			t.Errorf("device %d has the addressing mode %v, %v", i, mode, r)
+		}
 		minor, r := d.GetMinorNumber()
 		ok("GetMinorNumber", r)
 		if minor != i {

@@ -196,6 +196,21 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t h, nvmlPciInfoExt_t *pc
 	return NVML_SUCCESS;
 }
 
+/* It reaches none of the system's memory that was not allocated for it. */
+EXPORT nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t h, nvmlDeviceAddressingMode_t *mode)
+{
+	nvmlReturn_t r = enter_device(h, NULL, NULL);
+
+	if (r)
+		return r;
+	if (!mode)
+		return leave(NVML_ERROR_INVALID_ARGUMENT);
+	if (mode->version != VERSION(nvmlDeviceAddressingMode_v1_t, 1u))
+		return leave(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+	mode->value = 0; /* NVML_DEVICE_ADDRESSING_MODE_NONE */
+	return leave(NVML_SUCCESS);
+}
+
 EXPORT nvmlReturn_t nvmlUnitGetCount(unsigned int *n)
 {
 	nvmlReturn_t r = enter();
