@@ -97,13 +97,20 @@ func (p *processList) all(inventory gpu.Inventory, log *logrus.Entry) []map[int]
 // ListProcesses tells which processes use the GPUs, as the driver says.
 func (d *Daemon) ListProcesses(context.Context, *v1.ListProcessesRequest) (*v1.ListProcessesResponse, error) {
 	resp, err := d.lookAround()
-	return resp, errgrpc.ToGRPC(err)
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	resp.Processes = slices.DeleteFunc(resp.Processes, func(p *v1.Process) bool { return p.GetVgpu() != "" && !lookUp(p) })
+	return resp, nil
 }
 
-// lookAround finds out who uses the GPUs. One look is enough to call a process
-// unmanaged: a process says HELLO before it touches the driver, so one that uses a
-// GPU is a client for as long as the driver lists it. Clients are looked at before
-// and after the driver's list: who was one at either time came or went meanwhile.
+// lookAround finds out who uses the GPUs. What clients are called it leaves out: they
+// are many, and it is done while nothing happens.
+//
+// One look is enough to call a process unmanaged: a process says HELLO before it
+// touches the driver, so one that uses a GPU is a client for as long as the driver
+// lists it. Clients are looked at before and after the driver's list: who was one
+// at either time came or went meanwhile.
 func (d *Daemon) lookAround() (*v1.ListProcessesResponse, error) {
 	var before, after owners
 	if err := d.call(func(l *loop) { before = l.owners() }); err != nil {
@@ -114,7 +121,7 @@ func (d *Daemon) lookAround() (*v1.ListProcessesResponse, error) {
 		return nil, err
 	}
 	resp := &v1.ListProcessesResponse{}
-	var gone []*v1.Process
+	gone := false
 	for i, g := range d.inventory.GPUs() {
 		if lists[i] == nil {
 			resp.SilentGpus = append(resp.SilentGpus, g.UUID)
@@ -123,13 +130,13 @@ func (d *Daemon) lookAround() (*v1.ListProcessesResponse, error) {
 		for _, pid := range slices.Sorted(maps.Keys(lists[i])) {
 			p := &v1.Process{Gpu: g.UUID, Pid: uint32(pid), MemoryBytes: lists[i][pid]}
 			after.attribute(p, before)
-			if p.Gone = !lookUp(p); p.Gone {
-				gone = append(gone, p)
+			if p.GetVgpu() == "" && !lookUp(p) {
+				p.Gone, gone = true, true
 			}
 			resp.Processes = append(resp.Processes, p)
 		}
 	}
-	if len(gone) == 0 {
+	if !gone {
 		return resp, nil
 	}
 	// Most have just died. One that the driver lists although it was dead before
@@ -141,9 +148,6 @@ func (d *Daemon) lookAround() (*v1.ListProcessesResponse, error) {
 		}
 		i := slices.IndexFunc(d.inventory.GPUs(), func(g gpu.GPU) bool { return g.UUID == p.GetGpu() })
 		_, listed := again[i][int(p.GetPid())]
-		if p.GetVgpu() != "" { // it was one
-			p.Inside, p.Vgpu = p.GetVgpu(), ""
-		}
 		return !listed || !errors.Is(named(int(p.GetPid())), errGone)
 	})
 	return resp, nil
