@@ -259,7 +259,7 @@ int main(int argc, char **argv)
 {
 	unsigned long long seed;
 	int n;
-	struct thread *t;
+	static struct thread *t; /* what the threads keep is found from here at the end */
 
 	if (argc < 5)
 		return 2;
