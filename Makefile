@@ -31,12 +31,6 @@ DAEMON_PACKAGES := ./vgpu/... ./shim/... ./hooks/oci/...
 # --- installation ----------------------------------------------------------
 DESTDIR ?=
 PREFIX ?= /usr/local
-BINDIR ?= $(PREFIX)/bin
-# Fixed: containers keep the library mounted from there, and the daemon's
-# default configuration names it.
-LIBDIR ?= /usr/lib/vgpu
-DATADIR ?= $(PREFIX)/share/vgpu
-UNITDIR ?= $(PREFIX)/lib/systemd/system
 
 # The first message of a long step.
 say = @printf '==> %s\n'
@@ -220,24 +214,9 @@ fuzz: ## run each Go fuzz target for FUZZTIME inputs (100000x; a time such as 1m
 	@integration/setup/fuzz.sh $(FUZZTIME)
 
 .PHONY: install
-install: ## install into DESTDIR, PREFIX; run make build first, and make musl for containers with musl
-	@test -x bin/vgpud -a -e $(BUILD)/lib/libvgpu-cuda.so -a -e $(BUILD)/lib/libvgpu-nvml.so || { echo "nothing is built yet: run make build" >&2; exit 1; }
-	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR) $(LIBDIR)/simgpu/bin $(LIBDIR)/simgpu/lib $(DATADIR) $(UNITDIR))
-	# install(1) makes a new file, as cp does if told so: containers keep the one
-	# that they have mounted.
-	install -m 0755 $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%) $(DESTDIR)$(BINDIR)
-	install -m 0755 $(BUILD)/lib/libvgpu-cuda.so $(BUILD)/lib/libvgpu-nvml.so $(DESTDIR)$(LIBDIR)
-	install -m 0755 $(BUILD)/simgpu/bin/simgpu $(DESTDIR)$(LIBDIR)/simgpu/bin
-	cp -a --remove-destination $(BUILD)/simgpu/lib/. $(DESTDIR)$(LIBDIR)/simgpu/lib
-	if [ -e $(BUILD)/simgpu/musl/lib/libnvidia-ml.so ]; then \
-		install -d $(addprefix $(DESTDIR)$(LIBDIR)/,musl simgpu/musl/lib); \
-		install -m 0755 $(BUILD)/musl/lib/libvgpu-cuda.so $(BUILD)/musl/lib/libvgpu-nvml.so $(DESTDIR)$(LIBDIR)/musl; \
-		install -m 0644 $(BUILD)/musl/lib/ld-musl-*.path $(DESTDIR)$(LIBDIR)/musl; \
-		cp -a --remove-destination $(BUILD)/simgpu/musl/lib/. $(DESTDIR)$(LIBDIR)/simgpu/musl/lib; \
-	fi
-	cp -r configs/. $(DESTDIR)$(DATADIR)
-	sed 's#/usr/bin/#$(BINDIR)/#' configs/systemd/vgpud.service >$(DESTDIR)$(UNITDIR)/vgpud.service
-	install -m 0644 configs/systemd/vgpud.socket $(DESTDIR)$(UNITDIR)
+install: ## install into DESTDIR, PREFIX, as vgpu install does, but for containerd's configuration (make build first; make musl for containers with musl)
+	@test -x bin/vgpu || { echo "nothing is built yet: run make build" >&2; exit 1; }
+	bin/vgpu install --from '$(CURDIR)' --root '$(or $(DESTDIR),/)' --prefix '$(PREFIX)' --no-containerd
 
 .PHONY: clean
 clean: ## remove what was built (.tools, which setup made, stays)

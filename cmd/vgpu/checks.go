@@ -25,7 +25,7 @@ func checkDriver(p *patient) []finding {
 func checkLibrary(p *patient) []finding {
 	return eachLibrary(p, func(l *v1.DriverLibrary) finding {
 		if _, err := gpu.Exports(l.GetLibrary()); err != nil {
-			return fault("run make install, or set the section [library] of vgpud.toml, and restart vgpud", "%s", err)
+			return fault("run vgpu install, or set the section [library] of vgpud.toml, and restart vgpud", "%s", err)
 		}
 		return ok("%s", l.GetLibrary())
 	})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package setup_test installs the product from a tree in which nothing is built
-// but placeholders.
+// Package setup_test installs the product from a tree in which all but the program
+// that installs is a placeholder.
 package setup_test
 
 import (
@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// placeholders are what make install takes from a build.
+// placeholders are what make install takes from a build, beside bin/vgpu.
 var placeholders = []string{
-	"bin/containerd-shim-vgpu-v1", "bin/vgpu", "bin/vgpud",
+	"bin/containerd-shim-vgpu-v1", "bin/vgpud",
 	"build/lib/libvgpu-cuda.so", "build/lib/libvgpu-nvml.so",
 	"build/simgpu/bin/simgpu", "build/simgpu/lib/libcuda.so.999.10", "build/simgpu/lib/libnvidia-ml.so.999.10",
 }
@@ -53,26 +53,12 @@ func TestInstallWritesIntoNoFileThatIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if out, err := exec.Command("go", "build", "-o", filepath.Join(tree, "bin/vgpu"), "../../cmd/vgpu").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	const before, after = "before", "and after"
 	install(t, tree, dest, before)
-	open := map[string]*os.File{}
-	if err := filepath.WalkDir(dest, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { f.Close() })
-		if text, err := io.ReadAll(f); err != nil || string(text) != before {
-			return err // a file of configs
-		}
-		open[path] = f
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	open := placed(t, dest, before)
 	if len(open) != len(placeholders) {
 		t.Fatalf("%d files were installed, want %d", len(open), len(placeholders))
 	}
@@ -83,8 +69,35 @@ func TestInstallWritesIntoNoFileThatIsThere(t *testing.T) {
 		if n, _ := f.ReadAt(old, 0); string(old[:n]) != before {
 			t.Errorf("%s was overwritten: who had it open reads %q", name, old[:n])
 		}
-		if text, err := os.ReadFile(path); err != nil || string(text) != after {
-			t.Errorf("%s is not the new one: %q, %v", name, text, err)
-		}
 	}
+	if left := placed(t, dest, before); len(left) != 0 {
+		t.Errorf("%d old files are there still", len(left))
+	}
+	if now := placed(t, dest, after); len(now) != len(placeholders) {
+		t.Errorf("%d new files are there, want %d", len(now), len(placeholders))
+	}
+}
+
+// placed opens the files below a directory that have a content.
+func placed(t *testing.T, dir, content string) map[string]*os.File {
+	t.Helper()
+	open := map[string]*os.File{}
+	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { f.Close() })
+		if text, err := io.ReadAll(f); err != nil || string(text) != content {
+			return err // a file of configs
+		}
+		open[path] = f
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return open
 }
