@@ -50,6 +50,8 @@ type patient struct {
 	gpus  []*v1.GPU
 
 	processes *v1.ListProcessesResponse // nil: an older vgpud does not say
+
+	host *host // this machine, whether vgpud answers or not
 }
 
 // check is one thing that the doctor looks at.
@@ -64,9 +66,16 @@ type check struct {
 func checks() []check {
 	return []check{
 		{"vgpud", true, checkDaemon},
+		{"kernel", true, checkModule},
+		{"cgroups", true, checkCgroups},
+		{"space", true, checkSpace},
+		{"permissions", true, checkPermissions},
+		{"runc", true, checkRunc},
+		{"containerd", true, checkContainerd},
 		{"driver", false, checkDriver},
 		{"library", false, checkLibrary},
 		{"names", false, checkNames},
+		{"container", false, checkContainer},
 		{"gpus", false, checkGPUs},
 		{"gate", false, checkGate},
 		{"processes", false, checkProcesses},
@@ -75,21 +84,39 @@ func checks() []check {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	var m machine
+	var without bool
+	cmd := &cobra.Command{
 		Use: "doctor", Short: "Look for faults on this machine, and say what to do", Args: none,
 		Long: "Look whether vgpud answers, whether the driver and the library that containers get\n" +
-			"in its place can be loaded here and fit each other, whether the GPUs are well, and\n" +
-			"whether somebody computes past the gate. Each line says ok or fault, and what to\n" +
-			"do about a fault. It changes nothing.\n\n" +
+			"in its place can be loaded here and fit each other, whether containerd, runc,\n" +
+			"control groups, free space and permissions are as they must be, whether a container\n" +
+			"(without an image, for a moment) gets what it should, whether the GPUs are well,\n" +
+			"and whether somebody computes past the gate. Each line says ok or fault, and what\n" +
+			"to do about a fault. It changes nothing, and ends also where something hangs.\n\n" +
 			"The exit code is 1 if there is a fault.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.doctor(cmd.Context(), cmd.OutOrStdout())
+			m.limit = a.timeout
+			return a.doctor(cmd.Context(), cmd.OutOrStdout(), m, !without)
 		},
 	}
+	f := cmd.Flags()
+	f.StringVar(&m.containerd, "containerd", "containerd", "containerd's `PROGRAM`")
+	f.StringVar(&m.config, "containerd-config", containerdConfig, "containerd's configuration `FILE`")
+	f.StringVar(&m.socket, "containerd-address", "/run/containerd/containerd.sock", "containerd's `SOCKET`")
+	f.StringVar(&m.runc, "runc", "runc", "runc's `PROGRAM`")
+	f.StringVar(&m.ctr, "ctr", "ctr", "containerd's client `PROGRAM`, which starts a container")
+	f.BoolVar(&without, "no-container", false, "start no container")
+	return cmd
 }
 
-func (a *app) doctor(ctx context.Context, w io.Writer) error {
-	all := examine(a.patient(ctx))
+func (a *app) doctor(ctx context.Context, w io.Writer, m machine, container bool) error {
+	p := a.patient(ctx)
+	p.host = m.look(ctx, a.address, p.info)
+	if container && p.err == nil {
+		p.host.probe = m.try(ctx)
+	}
+	all := examine(p)
 	faults := 0
 	for _, f := range all {
 		if f.Result == checkFault {

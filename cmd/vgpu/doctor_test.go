@@ -35,6 +35,7 @@ func shared(t *testing.T, functions ...string) string {
 // diagnosis is what the doctor finds, by check.
 func diagnosis(t *testing.T, f vgpud) (code int, found map[string][]finding) {
 	t.Helper()
+	wellMachine(t, f.libraries)
 	code, stdout, stderr := vgpu(t, "doctor", "--output", "json", "--address", serve(t, f))
 	var all []finding
 	if err := json.Unmarshal([]byte(stdout), &all); err != nil {
@@ -136,6 +137,7 @@ func TestANewNVMLFunctionThatChangesAGPUIsAFault(t *testing.T) {
 }
 
 func TestWithoutVgpudTheRestIsSkipped(t *testing.T) {
+	wellMachine(t, nil)
 	code, stdout, stderr := vgpu(t, "doctor", "--address", filepath.Join(t.TempDir(), "none"))
 	if code != 1 || !strings.HasPrefix(stdout, "fault    vgpud        vgpud does not run: nobody answers") ||
 		!strings.Contains(stdout, "-> Start it with") || !strings.Contains(stdout, "skipped  names") || !strings.Contains(stderr, "there is a fault") {

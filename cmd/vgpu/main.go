@@ -120,7 +120,7 @@ func command() *cobra.Command {
 
 	cmd.AddCommand(
 		a.getCommand(), a.gpusCommand(), a.doctorCommand(), a.eventsCommand(), a.policyCommand(), a.statsCommand(),
-		a.installCommand(), a.uninstallCommand(),
+		a.installCommand(), a.uninstallCommand(), a.probeCommand(),
 		&cobra.Command{
 			Use: "ps", Short: "List the vGPUs", Args: none,
 			Long: "List the vGPUs of this machine: whose they are, on which GPU, and how they fared.\n\n" +

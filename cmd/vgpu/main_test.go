@@ -222,6 +222,10 @@ func serveAt(t *testing.T, f vgpud, address string) (end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// As vgpud makes them.
+	if err := errors.Join(os.Chmod(address, 0o600), os.Chmod(filepath.Dir(address), 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	s, err := ttrpc.NewServer()
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,11 @@ func Output(ctx context.Context, program string, args ...string) ([]byte, error)
 		err = errors.New("it did not end in time")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+		err = fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
+		if said := strings.TrimSpace(stderr.String()); said != "" {
+			err = fmt.Errorf("%w: %s", err, said)
+		}
+		return nil, err
 	}
 	return stdout.Bytes(), nil
 }
@@ -128,6 +132,17 @@ func (c Configuration) CRIDisabled() bool {
 	list, _ := c["disabled_plugins"].([]any)
 	for _, name := range list {
 		if name == "cri" || name == criPlugins[0] || name == criPlugins[1] {
+			return true
+		}
+	}
+	return false
+}
+
+// HasCRI tells whether anything is said of CRI: nothing is by a containerd that was
+// built without it, unless the file does.
+func (c Configuration) HasCRI() bool {
+	for _, p := range criPlugins {
+		if table(c, "plugins", p) != nil {
 			return true
 		}
 	}
