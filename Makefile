@@ -49,10 +49,10 @@ test: setup-test build musl nogate ## run all tests: Go, C, real containers (nee
 	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -v '/integration/clients')
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-cross setup-generate setup-lint setup-model
+.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-conformance setup-cross setup-generate setup-lint setup-model
 setup: ## bring in everything: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-musl setup-test setup-clients setup-cross setup-generate setup-lint setup-model: setup-%:
+setup-build setup-demo setup-musl setup-test setup-clients setup-conformance setup-cross setup-generate setup-lint setup-model: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated
@@ -123,6 +123,16 @@ soak: soak-build ## faults at random on real containers for 10 minutes (needs ro
 	@exec $(BUILD)/soak
 soak-short: soak-build ## a minute of it
 	@exec $(BUILD)/soak -short
+# CONFORMANCE=client-2.4.2 runs a part, and writes no tables.
+.PHONY: conformance conformance-short
+conformance: conformance-build ## run containerd's and Kubernetes' own suites with runc's shim and ours, and compare (needs root; 15 minutes; writes docs/conformance.md)
+	@exec $(BUILD)/conformance/conformance $(if $(CONFORMANCE),-only '$(CONFORMANCE)',-doc docs/conformance.md)
+conformance-short: conformance-build ## the most telling tests of each, in two minutes
+	@exec $(BUILD)/conformance/conformance -short
+.PHONY: conformance-build
+conformance-build: setup-conformance build
+	@CGO_ENABLED=0 $(GOBUILD) -o $(BUILD)/conformance/conformance ./integration/conformance
+
 .PHONY: soak-build
 soak-build: setup-test build
 	@$(GOBUILD) -o $(BUILD)/soak ./integration/soak

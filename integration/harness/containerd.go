@@ -59,11 +59,11 @@ type ContainerdOptions struct {
 
 // StartContainerd starts a daemon and waits until it answers.
 func StartContainerd(ctx context.Context, paths Paths, o ContainerdOptions) (*Containerd, error) {
-	bin, err := paths.containerdBin(o.Version)
+	bin, err := paths.ContainerdBin(o.Version)
 	if err != nil {
 		return nil, err
 	}
-	newest, err := paths.containerdBin(Containerd24)
+	newest, err := paths.ContainerdBin(Containerd24)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func StartContainerd(ctx context.Context, paths Paths, o ContainerdOptions) (*Co
 	// Nothing of the caller's environment goes in but where to find programs:
 	// shims inherit it, and the private daemon should be the same everywhere.
 	c.env = append([]string{
-		"PATH=" + paths.Bin + ":" + bin + ":" + paths.runcBin() + ":/usr/sbin:/usr/bin:/sbin:/bin",
+		"PATH=" + paths.Bin + ":" + bin + ":" + paths.RuncBin() + ":/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=" + o.Dir,
 		"TMPDIR=" + o.Dir,
 		// Said on stderr by every ctr command on a machine with cgroup v1.

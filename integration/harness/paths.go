@@ -73,8 +73,8 @@ const (
 // Versions lists those that the tests run under.
 func Versions() []Version { return []Version{Containerd16, Containerd24} }
 
-// containerdBin is the directory of containerd, ctr and the stock runc shim.
-func (p Paths) containerdBin(v Version) (string, error) {
+// ContainerdBin is the directory of containerd, ctr and the stock runc shim.
+func (p Paths) ContainerdBin(v Version) (string, error) {
 	dir := filepath.Join(p.Tools, "containerd-"+string(v), "bin")
 	if v == Containerd16 {
 		dir = filepath.Join(p.Tools, "debian", "containerd", "usr", "bin")
@@ -85,6 +85,7 @@ func (p Paths) containerdBin(v Version) (string, error) {
 	return dir, nil
 }
 
-func (p Paths) runcBin() string {
+// RuncBin is the directory of runc.
+func (p Paths) RuncBin() string {
 	return filepath.Join(p.Tools, "debian", "runc", "usr", "sbin")
 }

@@ -4,7 +4,7 @@
 # Brings in what building, the demo and the tests need, on Debian 12 as root
 # with Go, gcc and make present:
 #
-#   setup.sh build|demo|musl|test|clients|cross|generate|lint|model|all
+#   setup.sh build|demo|musl|test|clients|conformance|cross|generate|lint|model|all
 #
 # Debian packages come from apt; containerd, runc and Go tools go into .tools in
 # the repository and nowhere else. What is there already is used again; what an
@@ -137,22 +137,35 @@ go_tool() {
 	echo "$source" >"$tools/bin/.$name.source"
 }
 
-setup_containerd() {
-	local dir=$tools/containerd-$CONTAINERD module=github.com/containerd/containerd/v2
+# module_dir MODULE VERSION says where the Go command keeps a module, after it
+# has fetched it. What is built there is built with the versions that the module
+# itself pins.
+module_dir() { go mod download -json "$1@$2" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p'; }
+
+# build_containerd DIRECTORY MODULE VERSION TAGS builds containerd, ctr and the
+# runc shim into .tools.
+build_containerd() {
+	local name=$1 module=$2 version=$3 tags=$4 source program
+	local dir=$tools/$name
 	if [ -x "$dir/bin/containerd" ] && [ -x "$dir/bin/ctr" ] && [ -x "$dir/bin/containerd-shim-runc-v2" ]; then
-		say "containerd $CONTAINERD: there already (.tools/containerd-$CONTAINERD)"
+		say "$name: there already (.tools/$name)"
 		return
 	fi
-	say "building containerd $CONTAINERD from its Go module into .tools (about 3 minutes the first time)"
+	say "building $name from its Go module into .tools (some minutes the first time)"
+	source=$(module_dir "$module" "v$version")
 	make_scratch
 	mkdir -p "$scratch/containerd/bin"
-	with_progress "containerd $CONTAINERD" env GOBIN="$scratch/containerd/bin" CGO_ENABLED=0 GOFLAGS= \
-		go install -trimpath -tags "$CONTAINERD_TAGS" \
-		-ldflags "-s -w -X $module/version.Version=$CONTAINERD" \
-		"$module/cmd/containerd@v$CONTAINERD" "$module/cmd/ctr@v$CONTAINERD" \
-		"$module/cmd/containerd-shim-runc-v2@v$CONTAINERD"
+	for program in containerd ctr containerd-shim-runc-v2; do
+		with_progress "$program of $name" env CGO_ENABLED=0 GOFLAGS= go build -C "$source" -trimpath -buildvcs=false \
+			-tags "$tags" -ldflags "-s -w -X $module/version.Version=$version" \
+			-o "$scratch/containerd/bin/$program" "./cmd/$program"
+	done
 	rm -rf "$dir"
 	mv "$scratch/containerd" "$dir"
+}
+
+setup_containerd() {
+	build_containerd "containerd-$CONTAINERD" github.com/containerd/containerd/v2 "$CONTAINERD" "$CONTAINERD_TAGS"
 }
 
 check_build_tools() {
@@ -253,6 +266,9 @@ setup_pycuda() {
 	mv "$scratch/packages" "$tools/pycuda"
 }
 
+# shellcheck source=integration/setup/suites.sh
+. "$here/suites.sh"
+
 setup_musl() { apt_install "the musl build" "${APT_MUSL[@]}"; }
 
 setup_cross() { apt_install "the arm64 build" "${APT_CROSS[@]}"; }
@@ -271,7 +287,7 @@ setup_lint() {
 
 setup_model() { apt_install "the grant word's model" "${APT_MODEL[@]}"; }
 
-[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|cross|generate|lint|model|all"
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|conformance|cross|generate|lint|model|all"
 mkdir -p "$tools"
 # Two runs at once take turns; the lock goes with the process.
 exec 9>"$tools/.lock"
@@ -286,11 +302,12 @@ demo) parts=(build demo) ;;
 musl) parts=(build musl) ;;
 test) parts=(build demo musl test) ;;
 clients) parts=(build demo musl test clients) ;;
+conformance) parts=(build demo test conformance) ;;
 cross) parts=(build musl cross) ;;
 generate) parts=(build generate) ;;
 lint) parts=(lint) ;;
 model) parts=(model) ;;
-all) parts=(build demo musl test clients cross generate lint model) ;;
+all) parts=(build demo musl test clients conformance cross generate lint model) ;;
 *) die "unknown part $1" ;;
 esac
 for part in "${parts[@]}"; do

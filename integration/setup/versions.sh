@@ -16,6 +16,16 @@ CONTAINERD=2.4.2
 # start containers through ctr alone.
 CONTAINERD_TAGS="no_cri no_btrfs no_devmapper no_zfs"
 
+# The containerd between the two, for the conformance suites.
+CONTAINERD_17=1.7.35
+# With CRI, for critest; still without what needs a host.
+CONTAINERD_CRI_TAGS="no_btrfs no_devmapper no_zfs"
+
+# Suites that nobody here wrote, and the network plugins that they need, from
+# their Go modules. shimtest's version is in integration/conformance/shimtest.
+CRI_TOOLS=v1.37.0
+CNI_PLUGINS=v1.10.0
+
 # Debian packages, by what needs them.
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
@@ -26,6 +36,7 @@ APT_CLIENTS=(g++ python3-dev python3-numpy python3-setuptools python3-wheel # wh
 APT_MUSL=(musl-tools)                       # the other C library
 APT_CROSS=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static) # arm64, and what runs it
 APT_MODEL=(spin)                            # the model checker
+APT_CONFORMANCE=(iptables)                  # what the network plugin portmap calls
 APT_GENERATE=(protobuf-compiler libprotobuf-dev python3-pip)
 
 # NVML clients that nobody here wrote, and what they need, from PyPI.

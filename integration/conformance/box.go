@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
+)
+
+// A suite writes where it likes: fixed paths below /run, /var/lib, /etc and /opt,
+// the port 443 of a registry, bridges, cgroups. So each run of one has a box:
+// namespaces of its own, in which those places are empty memory file systems or
+// overlays, and of which nothing is left when its first process ends.
+//
+// A box has two processes of ours. The first is its init: it furnishes the box
+// and reaps what nobody else does, as containerd's tests look for processes that
+// should be gone. The second, its child, runs the suite.
+
+// boxFlags are the namespaces that a box has from its start. That of cgroups
+// comes later: its root is the cgroup of whoever makes it.
+const boxFlags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+
+// inBox runs this program with arguments in a box of a name, with what it writes
+// in out.
+func inBox(ctx context.Context, name string, out io.Writer, args ...string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	groups, err := makeCgroups(fmt.Sprintf("vgpu-conformance-%d-%s", os.Getpid(), name))
+	if err != nil {
+		return errors.Join(err, removeCgroups(groups))
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{"init", strings.Join(groups, ":")}, args...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: boxFlags, Pdeathsig: syscall.SIGKILL}
+	// The signal of the parent's death is bound to its thread.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err = cmd.Run()
+	return errors.Join(err, removeCgroups(groups))
+}
+
+// initBox is the first process of a box. It returns the exit status of the
+// second, for which args are.
+func initBox(groups []string, args []string) (int, error) {
+	// The namespace of cgroups is this thread's, and its children's.
+	runtime.LockOSThread()
+	if err := furnish(groups); err != nil {
+		return 1, fmt.Errorf("failed to furnish the box: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return 1, err
+	}
+	child, err := os.StartProcess(self, append([]string{self}, args...), &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+	})
+	if err != nil {
+		return 1, err
+	}
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return 1, err
+		case pid == child.Pid && status.Exited():
+			return status.ExitStatus(), nil
+		case pid == child.Pid && status.Signaled():
+			return 128 + int(status.Signal()), nil
+		}
+	}
+}
+
+// furnish gives the box its own file systems, cgroups and loopback device.
+func furnish(groups []string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("/proc: %w", err)
+	}
+	if err := enterCgroups(groups); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/run", "/var/lib"} {
+		if err := unix.Mount("box", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	for _, dir := range []string{boxTemp, "/run/lock"} {
+		if err := os.Mkdir(dir, 0o777); err != nil {
+			return err
+		}
+		if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{"/etc", "/opt"} {
+		if err := layOver(dir); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
+	}
+	return loopbackUp()
+}
+
+// boxTemp is for temporary files in a box.
+const boxTemp = "/run/tmp"
+
+// layOver lets the box write to a directory without changing it.
+func layOver(dir string) error {
+	upper, work := filepath.Join("/run/over", dir, "u"), filepath.Join("/run/over", dir, "w")
+	for _, d := range []string{upper, work} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	return unix.Mount("box", dir, "overlay", 0, "lowerdir="+dir+",upperdir="+upper+",workdir="+work)
+}
+
+func loopbackUp() error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	return unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo)
+}
+
+// removeCgroups removes the cgroups of a box whose processes are gone, or are
+// going: the kernel takes a moment.
+func removeCgroups(groups []string) error {
+	return harness.Eventually(context.Background(), 10*time.Second, func() error {
+		var errs []error
+		for _, g := range groups {
+			errs = append(errs, removeTree(g))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// removeTree removes a cgroup and those below it.
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Remove(dir)
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
+)
+
+// hosts are the registries that the suites pull from.
+var hosts = []string{"ghcr.io", "gcr.io", "k8s.gcr.io", "registry.k8s.io"}
+
+// gpus is the machine that a vgpud in a box has.
+const gpus = "sim:1"
+
+// runInside runs a suite in the box that this process is in. That tests failed
+// is no error: their outcomes are in the output, or in the report.
+func runInside(ctx context.Context, in *inside) error {
+	r := newRegistry()
+	if err := publish(r); err != nil {
+		return fmt.Errorf("images: %w", err)
+	}
+	const authority = "/run/authority.pem"
+	if err := r.serve(hosts, authority); err != nil {
+		return fmt.Errorf("registry: %w", err)
+	}
+	bin, err := in.paths.ContainerdBin(in.version)
+	if err != nil {
+		return err
+	}
+	search := []string{bin, in.paths.Bin, in.paths.RuncBin(), in.tool("client"), "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+	if in.shim = filepath.Join(bin, "containerd-shim-runc-v2"); in.runtime.ours {
+		if in.shim = filepath.Join(in.paths.Bin, "containerd-shim-vgpu-v1"); in.runtime.handler == harness.RuncRuntime {
+			search = append([]string{"/run/bin"}, search...)
+			if err := installAs("/run/bin/containerd-shim-runc-v2", in.shim); err != nil {
+				return err
+			}
+		}
+	}
+	in.env = []string{
+		"PATH=" + strings.Join(search, ":"),
+		"HOME=" + boxTemp,
+		"TMPDIR=" + boxTemp,
+		"SSL_CERT_FILE=" + authority,
+	}
+	if in.runtime.ours {
+		config, err := startVGPUd(ctx, in)
+		if err != nil {
+			return err
+		}
+		in.env = append(in.env, "VGPU_SHIM_CONFIG="+config)
+	}
+	err = in.suite.run(ctx, in)
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.Exited() {
+		err = nil
+	}
+	return err
+}
+
+func installAs(name, program string) error {
+	if err := os.Mkdir(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.Symlink(program, name)
+}
+
+// startVGPUd starts a vgpud and returns the path of the shim's configuration.
+func startVGPUd(ctx context.Context, in *inside) (config string, err error) {
+	d, err := harness.StartDaemon(ctx, in.paths, harness.DaemonOptions{Dir: "/run/v", GPUs: gpus})
+	if err != nil {
+		return "", err
+	}
+	if config, err = d.ShimConfig(); err != nil {
+		return "", err
+	}
+	f, err := os.OpenFile(config, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	_, err = fmt.Fprintf(f, "default_count = %d\n", in.runtime.gpus)
+	return config, errors.Join(err, f.Close())
+}
