@@ -50,6 +50,7 @@ func edits(e *v1.Edits) []oci.Edit {
 			UID:         d.GetUid(),
 			GID:         d.GetGid(),
 			Permissions: d.GetPermissions(),
+			Host:        hostNode(d),
 		})
 	}
 	for _, v := range e.GetEnv() {

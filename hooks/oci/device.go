@@ -4,6 +4,7 @@ package oci
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -12,6 +13,10 @@ import (
 // container use it. Both stand in config.json before the runtime runs: a rule
 // that is added behind its back is lost at its next update of the cgroup. The
 // rule goes to the end, because the last rule that matches decides.
+//
+// In a user namespace the runtime can make no node: it mounts the host's from the
+// same path. Where the host has it at another one, the edit adds that mount
+// instead of the node.
 type Device struct {
 	Path        string // in the container
 	Type        string // "c" or "b"
@@ -21,6 +26,7 @@ type Device struct {
 	UID         uint32
 	GID         uint32
 	Permissions string // of the device cgroup: some of "r", "w", "m"
+	Host        string // where the host has the node; empty: at Path
 }
 
 var _ Edit = Device{}
@@ -55,7 +61,17 @@ func (d Device) Apply(s *Spec) error {
 	if d.FileMode != 0 {
 		node.FileMode = &d.FileMode
 	}
-	if err := s.devices.set(node, func(o device) bool { return o.Path == d.Path }); err != nil {
+	user, err := s.userNamespace()
+	if err != nil {
+		return err
+	}
+	if user && d.Host != "" && d.Host != d.Path {
+		bind := Mount{Destination: d.Path, Type: "bind", Source: d.Host, Options: []string{"bind", "rw", "nosuid", "noexec"}}
+		err = s.mounts.last(bind, func(o Mount) bool { return path.Clean(o.Destination) == d.Path })
+	} else {
+		err = s.devices.set(node, func(o device) bool { return o.Path == d.Path })
+	}
+	if err != nil {
 		return err
 	}
 	allow := rule{Allow: true, Type: d.Type, Major: &d.Major, Minor: &d.Minor, Access: d.Permissions}
@@ -68,6 +84,14 @@ func (d Device) validate() error {
 	}
 	if !strings.HasPrefix(d.Path, "/dev/") {
 		return fmt.Errorf("path %q does not lie in /dev", d.Path)
+	}
+	if d.Host != "" {
+		if err := checkPath("host", d.Host); err != nil {
+			return err
+		}
+		if !strings.HasPrefix(d.Host, "/dev/") {
+			return fmt.Errorf("path %q is that of %q on the host, which does not lie in /dev", d.Path, d.Host)
+		}
 	}
 	if d.Type != "c" && d.Type != "b" {
 		return fmt.Errorf("path %q has type %q, want c or b", d.Path, d.Type)
@@ -82,6 +106,22 @@ func (d Device) validate() error {
 		return fmt.Errorf("path %q has permissions %q, want some of rwm", d.Path, d.Permissions)
 	}
 	return nil
+}
+
+// userNamespace tells whether the container has a user namespace.
+func (s *Spec) userNamespace() (bool, error) {
+	var namespaces list[struct {
+		Type string `json:"type"`
+	}]
+	if err := s.linux.list("namespaces", namespaces.decode); err != nil {
+		return false, fmt.Errorf("linux: %w", err)
+	}
+	for _, n := range namespaces.elements {
+		if n.value.Type == "user" {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func (r rule) equal(o rule) bool {

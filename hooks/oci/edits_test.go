@@ -77,6 +77,9 @@ func TestDevice(t *testing.T) {
 		{"outside /dev", with(func(d *Device) { d.Path = "/etc/passwd" }), "/dev"},
 		{"/dev itself", with(func(d *Device) { d.Path = "/dev" }), "/dev"},
 		{"out of /dev by dots", with(func(d *Device) { d.Path = "/dev/../etc/x" }), "clean path"},
+		{"elsewhere on the host", with(func(d *Device) { d.Host = "/dev/null" }), ""},
+		{"outside /dev on the host", with(func(d *Device) { d.Host = "/etc/shadow" }), "/dev"},
+		{"out of /dev by dots on the host", with(func(d *Device) { d.Host = "/dev/../etc/x" }), "clean path"},
 		{"a fifo", with(func(d *Device) { d.Type = "p" }), "type"},
 		{"any device", with(func(d *Device) { d.Type = "a" }), "type"},
 		{"a negative number, which is any", with(func(d *Device) { d.Minor = -1 }), "number"},
@@ -106,6 +109,39 @@ func TestDeviceWinsOverWhatIsThere(t *testing.T) {
 			{"allow": true, "type": "c", "major": 195, "minor": 0, "access": "rw"}]}}}`
 	if diff := cmp.Diff(tree(t, want), tree(t, edited(t, spec, d, d))); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// runc mounts a device from the same path of the host then, and fails where there
+// is none: "error creating device nodes: no such file or directory".
+func TestDeviceThatTheHostHasElsewhereIsMountedInAUserNamespace(t *testing.T) {
+	const (
+		none   = `{"linux": {"namespaces": [{"type": "pid"}]}}`
+		user   = `{"mounts": [{"destination": "/dev"}], "linux": {"namespaces": [{"type": "pid"}, {"type": "user"}]}}`
+		rules  = `"resources": {"devices": [{"allow": true, "type": "c", "major": 1, "minor": 3, "access": "rw"}]}`
+		node   = `"devices": [{"path": "/dev/simgpu0", "type": "c", "major": 1, "minor": 3, "uid": 0, "gid": 0}]`
+		others = `{"linux": {"namespaces": [{"type": "pid"}], ` + node + `, ` + rules + `}}`
+	)
+	elsewhere := Device{Path: "/dev/simgpu0", Type: "c", Major: 1, Minor: 3, Permissions: "rw", Host: "/dev/null"}
+	same := elsewhere
+	same.Host = ""
+	for _, c := range []struct {
+		description, spec string
+		device            Device
+		want              string
+	}{
+		{"no user namespace", none, elsewhere, others},
+		{"a user namespace", user, elsewhere, `{"mounts": [{"destination": "/dev"},
+			{"destination": "/dev/simgpu0", "type": "bind", "source": "/dev/null", "options": ["bind", "rw", "nosuid", "noexec"]}],
+			"linux": {"namespaces": [{"type": "pid"}, {"type": "user"}], ` + rules + `}}`},
+		{"a user namespace, and a node at the same path", user, same, `{"mounts": [{"destination": "/dev"}],
+			"linux": {"namespaces": [{"type": "pid"}, {"type": "user"}], ` + node + `, ` + rules + `}}`},
+	} {
+		t.Run(c.description, func(t *testing.T) {
+			if diff := cmp.Diff(tree(t, c.want), tree(t, edited(t, c.spec, c.device, c.device))); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 
