@@ -50,17 +50,17 @@ func tests(t *testing.T, dir string) map[string][]string {
 }
 
 // inTestdata says whether a subtest's name is that of a scenario, or stands in a
-// test program.
+// test program or a list of cases.
 func inTestdata(t *testing.T, dir, name string) (found bool) {
 	t.Helper()
-	err := filepath.WalkDir(filepath.Join("..", dir, "testdata"), func(path string, d fs.DirEntry, err error) error {
+	look := func(path string, d fs.DirEntry, err error) error {
 		if err != nil || found {
 			return err
 		}
 		switch filepath.Ext(path) {
 		case ".txt":
 			found = strings.TrimSuffix(d.Name(), ".txt") == name
-		case ".c":
+		case ".c", ".go":
 			text, err := os.ReadFile(path)
 			if err != nil {
 				return err
@@ -68,9 +68,11 @@ func inTestdata(t *testing.T, dir, name string) (found bool) {
 			found = strings.Contains(string(text), strconv.Quote(name))
 		}
 		return nil
-	})
-	if err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
+	}
+	for _, of := range []string{"testdata", "cases"} {
+		if err := filepath.WalkDir(filepath.Join("..", dir, of), look); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
 	}
 	return found
 }

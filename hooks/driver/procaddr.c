@@ -3,7 +3,8 @@
  * cuGetProcAddress: where nearly every program gets its functions. The real one
  * is asked first, with the same arguments; what it answers is then translated
  * by the address together with the name that was asked for (functions may share
- * an address). So no table of versions has to be kept.
+ * an address). Where no exported name has that address, the version that was
+ * asked for tells which of them it is.
  */
 #include <string.h>
 
@@ -11,6 +12,10 @@
 
 _Atomic(void *) vgpu_found[VGPU_HOOKS];
 
+struct vgpu_base_row {
+	unsigned short name;
+	unsigned short since;      /* the version from which on it is meant; 0: unknown */
+};
 struct vgpu_base {
 	const char *name;
 	unsigned short first, n;   /* in base_rows */
@@ -88,20 +93,46 @@ static void *over(const struct vgpu_name_row *row, void *address)
 	return NULL;
 }
 
-/* The hooked name at this address, if it is only one, whatever it is called. */
-static void *by_address_alone(void *address)
+/* The names at this address, whatever they are called: how many there are, and the
+ * hooked one, if it is the only one. (One stub may stand for all that is not
+ * supported.) */
+static unsigned by_address_alone(void *address, void **entry)
 {
-	const struct vgpu_name_row *found = NULL;
+	unsigned n = 0;
 	void *p;
 
+	*entry = NULL;
 	for (unsigned i = 0; i < VGPU_NAMES; i++) {
 		if (!vgpu_has(i, &p) || p != address)
 			continue;
-		if (found || vgpu_names[i].hook < 0)
-			return NULL; /* such as one stub for all that is not supported */
-		found = &vgpu_names[i];
+		*entry = n++ == 0 && vgpu_names[i].hook >= 0 ? vgpu_names[i].entry : NULL;
 	}
-	return found ? found->entry : NULL;
+	return n;
+}
+
+/* What a name means to a program that was built for this version: the newest that
+ * there was, of the flavour wanted if there is one. A version that is newer than
+ * the table may mean what the table lacks. */
+static const struct vgpu_name_row *of_version(const struct vgpu_base *base, int version, bool want)
+{
+	const struct vgpu_name_row *found = NULL;
+	unsigned since = 0;
+
+	if (version > CUDA_VERSION)
+		return NULL;
+	for (unsigned i = 0; i < base->n; i++) {
+		const struct vgpu_base_row *r = &base_rows[base->first + i];
+		const struct vgpu_name_row *row = &vgpu_names[r->name];
+		bool fits = per_thread(row) == want, found_fits = found && per_thread(found) == want;
+
+		if (r->since == 0 || (int)r->since > version)
+			continue;
+		if (!found || (fits && !found_fits) || (fits == found_fits && r->since > since)) {
+			found = row;
+			since = r->since;
+		}
+	}
+	return found;
 }
 
 static void *translate(const char *symbol, void *address, int version, cuuint64_t flags)
@@ -109,13 +140,14 @@ static void *translate(const char *symbol, void *address, int version, cuuint64_
 	const struct vgpu_base *base;
 	const struct vgpu_name_row *best = NULL, *any = NULL;
 	bool want = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+	unsigned shared;
 	void *p;
 
 	if (vgpu_in_ours(address))
 		return address; /* a real driver that binds its own names globally */
 	base = find_base(symbol);
 	if (!base) {
-		p = by_address_alone(address);
+		by_address_alone(address, &p);
 		if (p)
 			return p;
 		count(&unknown);
@@ -124,11 +156,12 @@ static void *translate(const char *symbol, void *address, int version, cuuint64_
 		return address;
 	}
 	for (unsigned i = 0; i < base->n; i++) {
-		const struct vgpu_name_row *row = &vgpu_names[base_rows[base->first + i]];
+		unsigned name = base_rows[base->first + i].name;
+		const struct vgpu_name_row *row = &vgpu_names[name];
 
 		if (row->hook >= 0 && (!any || per_thread(row) == want))
 			any = row;
-		if (!vgpu_has(base_rows[base->first + i], &p) || p != address)
+		if (!vgpu_has(name, &p) || p != address)
 			continue;
 		if (!best || per_thread(row) == want)
 			best = row;
@@ -137,12 +170,19 @@ static void *translate(const char *symbol, void *address, int version, cuuint64_
 		return best->entry; /* as dlsym would: the two are compared by some */
 	if (!any)
 		return address;
-	/* The name is ours to watch, but the address is of no exported version. */
-	p = NULL;
-	if (strcmp(symbol, "cuGetProcAddress") == 0)
-		p = over(&vgpu_names[version >= 12000 ? VGPU_NAME_cuGetProcAddress_v2 : VGPU_NAME_cuGetProcAddress], address);
-	else if (base->flags & VGPU_BASE_ONE_ABI)
-		p = over(any, address);
+	/* The name is ours to watch, but the address is of no exported version. It may be
+	 * that of another name, by which programs mean this one since some version. */
+	shared = by_address_alone(address, &p);
+	if (!p) {
+		if (strcmp(symbol, "cuGetProcAddress") == 0)
+			best = &vgpu_names[version >= 12000 ? VGPU_NAME_cuGetProcAddress_v2 : VGPU_NAME_cuGetProcAddress];
+		else if (base->flags & VGPU_BASE_ONE_ABI)
+			best = any;
+		else if ((base->flags & VGPU_BASE_WORK) && shared == 0)
+			best = of_version(base, version, want);
+		if (best && best->hook >= 0)
+			p = over(best, address);
+	}
 	count(p || !(base->flags & VGPU_BASE_WORK) ? &unknown : &unhooked);
 	return p ? p : address;
 }

@@ -27,10 +27,7 @@ fetch() {
 	# A driver exports more names than its header declares: those that the table
 	# has stay.
 	grep -v '^#' hooks/driver/cuda.tsv | cut -f1 >"$scratch/names"
-	go run ./hooks/driver/table fetch -header "$header" -names "$scratch/names"
-	go run ./hooks/driver/table hooks
-	go run ./integration/simgpu/gen versions -typedefs "${header%/*}/cudaTypedefs.h" \
-		-out integration/simgpu/driver/versions.inc
+	go run ./hooks/driver/table fetch -header "$header" -typedefs "${header%/*}/cudaTypedefs.h" -names "$scratch/names"
 }
 
 # offline GEN SIMGPU DOCS NVML: makes the offline part into hooks/driver/gen,

@@ -14,7 +14,7 @@ import (
 )
 
 type fetchConfig struct {
-	cc, header, names, tsv, abi string
+	cc, header, typedefs, names, tsv, abi string
 }
 
 const generatedC = `/* SPDX-License-Identifier: Apache-2.0 */
@@ -90,6 +90,9 @@ extern "C" {
 
 	rows, err := makeRows(protos, c.names)
 	if err != nil {
+		return err
+	}
+	if err := setSince(rows, c.typedefs); err != nil {
 		return err
 	}
 	w.printf("\n")

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,7 +37,7 @@ func hooks(tsv, out, exports, about string) error {
 			return err
 		}
 	}
-	if err := writeExports(rows, exports); err != nil {
+	if err := errors.Join(writeExports(rows, exports), writeVersions(rows, exports)); err != nil {
 		return err
 	}
 	return writeCoverage(rows, about)
@@ -105,11 +106,11 @@ func basesTable(rows []Row) string {
 		}
 		fmt.Fprintf(&table, "\t{ \"%s\", %d, %d, %s },\n", name, n, len(g), strings.Join(flags, " | "))
 		for _, r := range g {
-			fmt.Fprintf(&list, "\tVGPU_NAME_%s,\n", r.Name)
+			fmt.Fprintf(&list, "\t{ VGPU_NAME_%s, %d },\n", r.Name, r.Since)
 			n++
 		}
 	}
-	return generatedC + "static const unsigned short base_rows[] = {\n" + list.String() + "};\n\nstatic const struct vgpu_base bases[] = {\n" + table.String() + "};\n"
+	return generatedC + "static const struct vgpu_base_row base_rows[] = {\n" + list.String() + "};\n\nstatic const struct vgpu_base bases[] = {\n" + table.String() + "};\n"
 }
 
 // oneABI says whether all versions of a name take the same parameters, so that

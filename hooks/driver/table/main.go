@@ -2,7 +2,7 @@
 
 // Command table generates what libvgpu-cuda.so knows about the CUDA driver API.
 //
-//	table fetch -header cuda.h -names cuda_names.txt -tsv cuda.tsv -abi cuda_abi.h
+//	table fetch -header cuda.h -typedefs cudaTypedefs.h -names cuda_names.txt -tsv cuda.tsv -abi cuda_abi.h
 //	table hooks -tsv cuda.tsv -out hooks/driver/gen -exports integration/simgpu -coverage docs/cuda-coverage.md
 //	table nvml -header nvml.h -names names -out hooks/driver/nvml
 //
@@ -37,14 +37,15 @@ func run(args []string) error {
 	switch args[0] {
 	case "fetch":
 		header := fs.String("header", "", "path of cuda.h")
+		typedefs := fs.String("typedefs", "", "path of cudaTypedefs.h")
 		names := fs.String("names", "", "list of exported names, one a line")
 		abi := fs.String("abi", "hooks/driver/cuda_abi.h", "the header of the binary interface, to write")
 		cc := fs.String("cc", "cc", "C compiler: preprocesses the header and checks the result against it")
 		_ = fs.Parse(args[1:])
-		if *header == "" {
-			return errors.New("fetch: -header is needed")
+		if *header == "" || *typedefs == "" {
+			return errors.New("fetch: -header and -typedefs are needed")
 		}
-		return fetch(fetchConfig{cc: *cc, header: *header, names: *names, tsv: *tsv, abi: *abi})
+		return fetch(fetchConfig{cc: *cc, header: *header, typedefs: *typedefs, names: *names, tsv: *tsv, abi: *abi})
 	case "hooks":
 		out := fs.String("out", "hooks/driver/gen", "folder for the library's generated files")
 		exports := fs.String("exports", "integration/simgpu", "folder for the simulated driver's export list")

@@ -22,6 +22,7 @@ type Row struct {
 	Class   string
 	Stream  int    // index of the CUstream parameter, -1 without one
 	Flavour string // "ptsz" or "ptds": NULL means the per-thread default stream; else ""
+	Since   int    // the CUDA version from which on cuGetProcAddress means it, 12030 for 12.3; 0 where nobody says
 	Ret     string
 	Params  []string
 }
@@ -68,7 +69,7 @@ func streamIndex(params []string) int {
 	return slices.IndexFunc(params, func(p string) bool { return strings.HasPrefix(p, "CUstream ") && !strings.Contains(p, "*") })
 }
 
-const tableHead = "# name\tbase\tclass\tstream\treturn\tparameters"
+const tableHead = "# name\tbase\tclass\tstream\tsince\treturn\tparameters"
 
 func writeTable(path string, rows []Row, version string) error {
 	var b strings.Builder
@@ -82,7 +83,11 @@ func writeTable(path string, rows []Row, version string) error {
 		if r.Flavour != "" {
 			stream += "," + r.Flavour
 		}
-		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, r.Base, r.Class, stream, r.Ret, strings.Join(r.Params, "; "))
+		since := "-"
+		if r.Since > 0 {
+			since = strconv.Itoa(r.Since)
+		}
+		fmt.Fprintf(&b, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, r.Base, r.Class, stream, since, r.Ret, strings.Join(r.Params, "; "))
 	}
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
@@ -101,10 +106,10 @@ func readTable(path string) ([]Row, error) {
 			continue
 		}
 		f := strings.Split(line, "\t")
-		if len(f) != 6 {
-			return nil, fmt.Errorf("%s:%d: %d columns, want 6", path, n, len(f))
+		if len(f) != 7 {
+			return nil, fmt.Errorf("%s:%d: %d columns, want 7", path, n, len(f))
 		}
-		r := Row{Name: f[0], Base: f[1], Class: f[2], Stream: -1, Ret: f[4]}
+		r := Row{Name: f[0], Base: f[1], Class: f[2], Stream: -1, Ret: f[5]}
 		index, fl, _ := strings.Cut(f[3], ",")
 		r.Flavour = fl
 		if index != "-" {
@@ -112,8 +117,13 @@ func readTable(path string) ([]Row, error) {
 				return nil, fmt.Errorf("%s:%d: stream column %q: %w", path, n, f[3], err)
 			}
 		}
-		if f[5] != "" {
-			r.Params = strings.Split(f[5], "; ")
+		if f[4] != "-" {
+			if r.Since, err = strconv.Atoi(f[4]); err != nil {
+				return nil, fmt.Errorf("%s:%d: since column %q: %w", path, n, f[4], err)
+			}
+		}
+		if f[6] != "" {
+			r.Params = strings.Split(f[6], "; ")
 		}
 		rows = append(rows, r)
 	}

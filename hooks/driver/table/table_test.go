@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -25,7 +26,7 @@ func rows(t *testing.T) map[string]Row {
 func TestCommittedFilesFollowFromTheTable(t *testing.T) {
 	dir := t.TempDir()
 	exports := filepath.Join(dir, "exports")
-	if err := os.Mkdir(exports, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(exports, "driver"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	docs := filepath.Join(dir, "docs")
@@ -35,12 +36,17 @@ func TestCommittedFilesFollowFromTheTable(t *testing.T) {
 	if err := hooks("../cuda.tsv", filepath.Join(dir, "gen"), exports, filepath.Join(docs, "cuda-coverage.md")); err != nil {
 		t.Fatal(err)
 	}
-	for made, committed := range map[string]string{"gen": "../gen", "exports": "../../../integration/simgpu", "docs": "../../../docs"} {
+	for made, committed := range map[string]string{
+		"gen": "../gen", "exports": "../../../integration/simgpu", "exports/driver": "../../../integration/simgpu/driver", "docs": "../../../docs",
+	} {
 		entries, err := os.ReadDir(filepath.Join(dir, made))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
+			if e.IsDir() {
+				continue
+			}
 			want, err := os.ReadFile(filepath.Join(dir, made, e.Name()))
 			if err != nil {
 				t.Fatal(err)
@@ -162,9 +168,14 @@ CUresult cuLaunchThing(CUthing *t, const char *const *names, CUstream hStream);
 CUresult __attribute__((deprecated)) cuInit(unsigned int Flags);
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus);
 `)
+	typedefs := write("cudaTypedefs.h", `
+typedef CUresult (CUDAAPI *PFN_cuLaunchThing_v2000)(CUthing_v1 *t);
+typedef CUresult (CUDAAPI *PFN_cuLaunchThing_v12030)(CUthing *t, const char *const *names, CUstream hStream);
+typedef CUresult (CUDAAPI *PFN_cuLaunchThing_v12040_ptsz)(CUthing *t, const char *const *names, CUstream hStream);
+`)
 	names := write("names.txt", "cuInit\ncuOnlyListed_v3\n")
 	tsv, abi := filepath.Join(dir, "cuda.tsv"), filepath.Join(dir, "abi.h")
-	if err := fetch(fetchConfig{cc: "cc", header: h, names: names, tsv: tsv, abi: abi}); err != nil {
+	if err := fetch(fetchConfig{cc: "cc", header: h, typedefs: typedefs, names: names, tsv: tsv, abi: abi}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := readTable(tsv)
@@ -173,14 +184,14 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
 	}
 	got := ""
 	for _, r := range list {
-		got += strings.Join([]string{r.Name, r.Base, r.Class, r.Flavour, r.Ret, r.cParams()}, "|") + "\n"
+		got += strings.Join([]string{r.Name, r.Base, r.Class, r.Flavour, strconv.Itoa(r.Since), r.Ret, r.cParams()}, "|") + "\n"
 	}
-	want := `cuGetProcAddress_v2|cuGetProcAddress|identity||CUresult|const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus
-cuGetProcAddress_v2_ptsz|cuGetProcAddress|identity|ptsz|CUresult|const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus
-cuInit|cuInit|identity||CUresult|unsigned int Flags
-cuLaunchThing_v2|cuLaunchThing|work||CUresult|CUthing *t, const char * const *names, CUstream hStream
-cuLaunchThing_v2_ptsz|cuLaunchThing|work|ptsz|CUresult|CUthing *t, const char * const *names, CUstream hStream
-cuOnlyListed_v3|cuOnlyListed|other||?|void
+	want := `cuGetProcAddress_v2|cuGetProcAddress|identity||0|CUresult|const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus
+cuGetProcAddress_v2_ptsz|cuGetProcAddress|identity|ptsz|0|CUresult|const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags, CUdriverProcAddressQueryResult *symbolStatus
+cuInit|cuInit|identity||0|CUresult|unsigned int Flags
+cuLaunchThing_v2|cuLaunchThing|work||12030|CUresult|CUthing *t, const char * const *names, CUstream hStream
+cuLaunchThing_v2_ptsz|cuLaunchThing|work|ptsz|12040|CUresult|CUthing *t, const char * const *names, CUstream hStream
+cuOnlyListed_v3|cuOnlyListed|other||0|?|void
 `
 	if got != want {
 		t.Errorf("the table says\n%s\nwant\n%s", got, want)

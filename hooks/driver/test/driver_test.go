@@ -331,17 +331,25 @@ func TestGetProcAddressIsTranslated(t *testing.T) {
 }
 
 func TestHookStandsOverAnUnknownAddress(t *testing.T) {
-	a := newArbiter(t)
-	p := start(t, a, "fake-hidden.so", nil, "loaded", "hidden")
-	p.Expect("ready")
-	c := a.client()
-	p.GoOn()
-	c.expect(wire.Pending)
-	p.Silent()
-	c.grant()
-	p.Expect("launched")
-	p.GoOn()
-	p.Done()
+	for name, unhooked := range map[string]uint64{"hidden": 0, "hidden-version": 1} {
+		t.Run(name, func(t *testing.T) {
+			a := newArbiter(t)
+			p := start(t, a, "fake-hidden.so", nil, "loaded", name)
+			p.Expect("ready")
+			c := a.client()
+			c.expect(wire.Stats)
+			if c.last.A[0] != unhooked {
+				t.Errorf("unhooked %d, want %d", c.last.A[0], unhooked)
+			}
+			p.GoOn()
+			c.expect(wire.Pending)
+			p.Silent()
+			c.grant()
+			p.Expect("launched")
+			p.GoOn()
+			p.Done()
+		})
+	}
 }
 
 func TestVisibleDevicesAreTheBoundOnes(t *testing.T) {

@@ -3,7 +3,6 @@
 // Command gen writes the simulator's generated tables.
 //
 //	gen errors   -abi hooks/driver/cuda_abi.h -out integration/simgpu/driver/errors.inc
-//	gen versions -typedefs cudaTypedefs.h -exports integration/simgpu/exports.tsv -out integration/simgpu/driver/versions.inc
 //	gen nvml     -header nvml.h -names nvml_names.txt -out integration/simgpu/nvml
 //
 // The headers of NVIDIA that it reads are needed at generation time only; what
@@ -25,16 +24,14 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("usage: gen errors|versions|nvml [flags]")
+		return fmt.Errorf("usage: gen errors|nvml [flags]")
 	}
 	fs := flag.NewFlagSet("gen "+args[0], flag.ContinueOnError)
 	var (
-		abi      = fs.String("abi", "hooks/driver/cuda_abi.h", "the generated header of the driver's binary interface")
-		typedefs = fs.String("typedefs", "", "path of cudaTypedefs.h")
-		exports  = fs.String("exports", "integration/simgpu/exports.tsv", "list of exported names")
-		header   = fs.String("header", "", "path of go-nvml's nvml.h")
-		names    = fs.String("names", "", "list of exported NVML names, one a line")
-		out      = fs.String("out", "", "file or folder to write")
+		abi    = fs.String("abi", "hooks/driver/cuda_abi.h", "the generated header of the driver's binary interface")
+		header = fs.String("header", "", "path of go-nvml's nvml.h")
+		names  = fs.String("names", "", "list of exported NVML names, one a line")
+		out    = fs.String("out", "", "file or folder to write")
 	)
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
@@ -45,8 +42,6 @@ func run(args []string) error {
 	switch args[0] {
 	case "errors":
 		return genErrors(*abi, *out)
-	case "versions":
-		return genVersions(*typedefs, *exports, *out)
 	case "nvml":
 		return genNVML(*header, *names, *out)
 	}

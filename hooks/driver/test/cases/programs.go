@@ -18,6 +18,7 @@ type Program struct {
 func Programs() []Program {
 	return []Program{
 		{Name: "arrays"},
+		{Name: "attach"},
 		{Name: "batches"},
 		{Name: "boxes"},
 		{Name: "capture"},
@@ -29,6 +30,7 @@ func Programs() []Program {
 		{Name: "graph_shape"},
 		{Name: "green"},
 		{Name: "huge"},
+		{Name: "launch_v1"},
 		{Name: "managed"},
 		{Name: "many", Machine: []string{"--gpus", "2"}},
 		{Name: "memory"},

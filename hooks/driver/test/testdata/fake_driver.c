@@ -916,6 +916,12 @@ static CUresult hidden_launch(CUfunction f, unsigned int gx, unsigned int gy, un
 	return submit(s, 0);
 }
 
+static CUresult hidden_copy(void *to, CUdeviceptr from, size_t n, CUstream s)
+{
+	(void)to, (void)from, (void)n;
+	return submit(s, 0);
+}
+
 static CUresult hidden_other(void)
 {
 	return 4321;
@@ -928,8 +934,10 @@ static void *address_of(const char *symbol, cuuint64_t flags)
 #ifdef HIDDEN
 	if (strcmp(symbol, "cuLaunchKernel") == 0)
 		return (void *)hidden_launch;
+	if (strcmp(symbol, "cuMemcpyDtoHAsync") == 0)
+		return (void *)hidden_copy;
 #endif
-	(void)hidden_launch;
+	(void)hidden_launch, (void)hidden_copy;
 	if (strcmp(symbol, "cuSomethingNew") == 0 || strcmp(symbol, "cuLaunchSomethingNew") == 0)
 		return (void *)hidden_other;
 	if (strcmp(symbol, "cuLaunchKernelRenamed") == 0)
@@ -951,7 +959,7 @@ static void *address_of(const char *symbol, cuuint64_t flags)
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status)
 {
-	if (version > 13000)
+	if (version > 14000)
 		return CUDA_ERROR_INVALID_VALUE;
 	*pfn = address_of(symbol, flags);
 	if (status)

@@ -29,14 +29,19 @@ static void *symbol(const char *name)
 	return p;
 }
 
-static void *ask(const char *name, cuuint64_t flags)
+static void *ask_for(const char *name, int version, cuuint64_t flags)
 {
 	CUdriverProcAddressQueryResult status;
 	void *p = (void *)1;
 
-	OK(((proc_fn)symbol("cuGetProcAddress_v2"))(name, &p, 12000, flags, &status));
+	OK(((proc_fn)symbol("cuGetProcAddress_v2"))(name, &p, version, flags, &status));
 	CHECK((p != NULL) == (status == CU_GET_PROC_ADDRESS_SUCCESS));
 	return p;
+}
+
+static void *ask(const char *name, cuuint64_t flags)
+{
+	return ask_for(name, 12000, flags);
 }
 
 static void begin(void)
@@ -109,6 +114,26 @@ static void hidden(void)
 	CHECK(FAKE_LAUNCHES() == 2);
 }
 
+/* The same of a name whose versions take different parameters: which one it is, is
+ * told by the version asked for. Of one that is newer than our table nobody knows. */
+static void hidden_version(void)
+{
+	void *f, *newer;
+	char byte;
+
+	load("libcuda.so.1");
+	begin();
+	newer = ask_for("cuMemcpyDtoHAsync", 14000, 0);
+	f = ask_for("cuMemcpyDtoHAsync", 12000, 0);
+	CHECK(f != newer);
+	CHECK(ask_for("cuMemcpyDtoHAsync", 3020, 0) == f);
+	say("ready");
+	await();
+	OK(((CUresult (*)(void *, CUdeviceptr, size_t, CUstream))f)(&byte, 1, 1, NULL));
+	say("launched");
+	await();
+}
+
 static void lacking(void)
 {
 	CUlaunchConfig config = { .gridDimX = 1 };
@@ -122,6 +147,7 @@ static const struct test tests[] = {
 	{ "names", names },
 	{ "addresses", addresses },
 	{ "hidden", hidden },
+	{ "hidden-version", hidden_version },
 	{ "lacking", lacking },
 	{ 0 },
 };
