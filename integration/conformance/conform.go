@@ -165,6 +165,7 @@ const atOnce = 3
 // all executes runs, those of a suite and version in turn, the first of which is
 // that with the stock runtime.
 func (o options) all(ctx context.Context, runs []run) ([]row, error) {
+	whole := ctx // ends for a reason of its own; ctx also after an error of a run
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	rows := make([]row, len(runs))
@@ -186,7 +187,7 @@ func (o options) all(ctx context.Context, runs []run) ([]row, error) {
 		})
 	}
 	group.Wait()
-	return rows, errors.Join(append(errs, ctx.Err())...)
+	return rows, errors.Join(append(errs, whole.Err())...)
 }
 
 // one executes a run, and compares its results with those of the stock runtime.

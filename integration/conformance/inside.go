@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
@@ -50,9 +51,10 @@ func runInside(ctx context.Context, in *inside) error {
 		"TMPDIR=" + boxTemp,
 		"SSL_CERT_FILE=" + authority,
 	}
+	var daemon *harness.Daemon
 	if in.runtime.ours {
-		config, err := startVGPUd(ctx, in)
-		if err != nil {
+		var config string
+		if daemon, config, err = startVGPUd(ctx, in); err != nil {
 			return err
 		}
 		in.env = append(in.env, "VGPU_SHIM_CONFIG="+config)
@@ -61,7 +63,25 @@ func runInside(ctx context.Context, in *inside) error {
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok && failed.Exited() {
 		err = nil
 	}
-	return err
+	if err != nil || daemon == nil {
+		return err
+	}
+	return in.checkVGPUs(ctx, daemon)
+}
+
+// checkVGPUs wants containers to have had vGPUs if the handler gives them any,
+// without which the run would tell nothing of them, and wants none to be left.
+func (in *inside) checkVGPUs(ctx context.Context, d *harness.Daemon) error {
+	if created := strings.Count(d.Messages(), "vGPU created"); (created > 0) != (in.runtime.gpus > 0) {
+		return fmt.Errorf("%d vGPUs were created where each container gets %d", created, in.runtime.gpus)
+	}
+	return harness.Eventually(ctx, time.Minute, func() error {
+		left, err := d.VGPUs(ctx)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%d vGPUs are left, the first that of container %s", len(left), left[0].GetContainer().GetId())
+		}
+		return err
+	})
 }
 
 func installAs(name, program string) error {
@@ -71,19 +91,19 @@ func installAs(name, program string) error {
 	return os.Symlink(program, name)
 }
 
-// startVGPUd starts a vgpud and returns the path of the shim's configuration.
-func startVGPUd(ctx context.Context, in *inside) (config string, err error) {
-	d, err := harness.StartDaemon(ctx, in.paths, harness.DaemonOptions{Dir: "/run/v", GPUs: gpus})
+// startVGPUd starts a vgpud and writes the shim's configuration.
+func startVGPUd(ctx context.Context, in *inside) (d *harness.Daemon, config string, err error) {
+	d, err = harness.StartDaemon(ctx, in.paths, harness.DaemonOptions{Dir: "/run/v", GPUs: gpus})
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	if config, err = d.ShimConfig(); err != nil {
-		return "", err
+		return nil, "", err
 	}
 	f, err := os.OpenFile(config, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	_, err = fmt.Fprintf(f, "default_count = %d\n", in.runtime.gpus)
-	return config, errors.Join(err, f.Close())
+	return d, config, errors.Join(err, f.Close())
 }

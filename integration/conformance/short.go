@@ -21,5 +21,5 @@ const (
 	shimtestShort = ""
 
 	critestShort = "should support basic operations on|Multiple Containers|Streaming|OOMKilled" +
-		"|NamespaceOption|should support propagation|seccomp|RunAsUser|NoNewPrivs"
+		"|NamespaceOption|should support propagation|seccomp|RunAsUser"
 )

@@ -149,13 +149,19 @@ func (in *inside) goTest(ctx context.Context, program string, args ...string) er
 // that they find in PATH.
 func runClient(ctx context.Context, in *inside) error {
 	in.env = append(in.env, "TEST_RUNTIME="+in.runtime.handler)
+	args := []string{"-test.root"}
 	if in.version == harness.Containerd16 {
 		if err := in.withoutDevmapper(); err != nil {
 			return err
 		}
+		args = append(args, "-test.skip="+hangsUnder16)
 	}
-	return in.goTest(ctx, in.tool("client", "client.test"), "-test.root")
+	return in.goTest(ctx, in.tool("client", "client.test"), args...)
 }
+
+// hangsUnder16 are tests of newer containerds that wait for ever under 1.6, whatever
+// the shim: of bugs that it still has.
+const hangsUnder16 = "^TestIssue10589$"
 
 // withoutDevmapper puts a program before containerd 1.6 that starts it without its
 // plugin devmapper: it fails where nobody has set it up, and the tests accept no
