@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -29,6 +30,7 @@ type Containerd struct {
 	Namespace string // of all containers here; unique, so that cgroups are too
 	Runtime   string // for containers that name none
 
+	config     string // path of its configuration
 	bin        string // directory of this version's programs
 	newest     string // directory of the newest version's
 	env        []string
@@ -55,6 +57,10 @@ type ContainerdOptions struct {
 	Namespace string
 	Runtime   string   // default runtime of containers: io.containerd.vgpu.v1
 	Env       []string // added to the daemon's environment, and so to the shims'
+
+	Config    string       // path of its configuration; in Dir if empty
+	CRI       bool         // of those that have it; ctr needs none
+	Configure func() error // changes the configuration before the daemon starts
 }
 
 // StartContainerd starts a daemon and waits until it answers.
@@ -79,6 +85,7 @@ func StartContainerd(ctx context.Context, paths Paths, o ContainerdOptions) (*Co
 	if c.Runtime == "" {
 		c.Runtime = VGPURuntime
 	}
+	c.config = cmp.Or(o.Config, filepath.Join(o.Dir, "config.toml"))
 	// Nothing of the caller's environment goes in but where to find programs:
 	// shims inherit it, and the private daemon should be the same everywhere.
 	c.env = append([]string{
@@ -91,15 +98,20 @@ func StartContainerd(ctx context.Context, paths Paths, o ContainerdOptions) (*Co
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(c.configPath(), []byte(c.config()), 0o600); err != nil {
+	if err := os.WriteFile(c.config, []byte(c.configuration(o.CRI)), 0o600); err != nil {
 		return nil, err
+	}
+	if o.Configure != nil {
+		if err := o.Configure(); err != nil {
+			return nil, err
+		}
 	}
 	return c, c.Start(ctx)
 }
 
 // Start starts the daemon, again if it was stopped, and waits until it answers.
 func (c *Containerd) Start(ctx context.Context) error {
-	cmd := exec.Command(filepath.Join(c.bin, "containerd"), "--config", c.configPath())
+	cmd := exec.Command(filepath.Join(c.bin, "containerd"), "--config", c.config)
 	cmd.Env = c.env
 	var err error
 	c.process, err = startProcess("containerd "+string(c.Version), filepath.Join(c.Dir, "containerd.log"), cmd)
@@ -136,24 +148,32 @@ func (c *Containerd) BundlePath(id string) string {
 	return filepath.Join(c.Dir, "s", "io.containerd.runtime.v2.task", c.Namespace, id)
 }
 
-func (c *Containerd) configPath() string { return filepath.Join(c.Dir, "config.toml") }
-
-// config keeps the daemon away from everything on the host: no CRI, no NRI
-// socket, no /opt, no snapshotter that probes devices.
-func (c *Containerd) config() string {
+// configuration keeps the daemon away from everything on the host: no CRI, no NRI
+// socket, no /opt, no snapshotter that probes devices. CRI that is wanted all the
+// same finds no network there.
+func (c *Containerd) configuration(cri bool) string {
 	version := 3
 	if c.Version == Containerd16 {
 		version = 2
+	}
+	disabled, enabled := "", ""
+	if cri {
+		plugin := "io.containerd.cri.v1.runtime"
+		if version == 2 {
+			plugin = "io.containerd.grpc.v1.cri"
+		}
+		enabled = fmt.Sprintf("\n[plugins.%q.cni]\n  conf_dir = %q\n  bin_dir = %q\n", plugin, filepath.Join(c.Dir, "cni"), c.Dir)
+	} else {
+		for _, plugin := range []string{"io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", "io.containerd.cri.v1.runtime"} {
+			disabled += fmt.Sprintf("  %q,\n", plugin)
+		}
 	}
 	return fmt.Sprintf(`version = %d
 root = %q
 state = %q
 temp = %q
 disabled_plugins = [
-  "io.containerd.grpc.v1.cri",
-  "io.containerd.cri.v1.images",
-  "io.containerd.cri.v1.runtime",
-  "io.containerd.nri.v1.nri",
+%s  "io.containerd.nri.v1.nri",
   "io.containerd.internal.v1.opt",
   "io.containerd.internal.v1.tracing",
   "io.containerd.tracing.processor.v1.otlp",
@@ -174,7 +194,7 @@ disabled_plugins = [
 [debug]
   level = "info"
 `, version, filepath.Join(c.Dir, "r"), filepath.Join(c.Dir, "s"), filepath.Join(c.Dir, "t"),
-		c.Socket, c.Socket+".ttrpc")
+		disabled, c.Socket, c.Socket+".ttrpc") + enabled
 }
 
 // shimSocket is where the shim of a container listens: the path that every

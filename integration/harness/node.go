@@ -26,10 +26,13 @@ type Node struct {
 
 // Options choose a Node.
 type Options struct {
-	Version  Version
-	Runtime  string // default runtime of containers
-	Daemon   DaemonOptions
-	NoDaemon bool // no vgpud; shims are pointed at a socket where nobody listens
+	Version   Version
+	Runtime   string // default runtime of containers
+	Daemon    DaemonOptions
+	Config    string       // path of containerd's configuration; in its directory if empty
+	CRI       bool         // as in ContainerdOptions
+	Configure func() error // as in ContainerdOptions
+	NoDaemon  bool         // no vgpud; shims are pointed at a socket where nobody listens
 }
 
 // Start starts a Node. What was started before an error is ended again.
@@ -78,6 +81,9 @@ func Start(ctx context.Context, paths Paths, o Options) (_ *Node, err error) {
 		Namespace: filepath.Base(dir),
 		Runtime:   o.Runtime,
 		Env:       []string{"VGPU_SHIM_CONFIG=" + config},
+		Config:    o.Config,
+		CRI:       o.CRI,
+		Configure: o.Configure,
 	})
 	if err != nil {
 		return nil, err

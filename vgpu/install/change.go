@@ -33,11 +33,10 @@ func (s *state) same(o *state) bool {
 	return s.link == o.link && s.mode == o.mode && bytes.Equal(s.data, o.data)
 }
 
-func dir() *state                { return &state{mode: fs.ModeDir | 0o755} }
-func link(target string) *state  { return &state{link: target} }
-func text(data string) *state    { return &state{mode: 0o644, data: []byte(data)} }
-func hash(data []byte) string    { s := sha256.Sum256(data); return hex.EncodeToString(s[:]) }
-func program(data []byte) *state { return &state{mode: 0o755, data: data} }
+func dir() *state               { return &state{mode: fs.ModeDir | 0o755} }
+func link(target string) *state { return &state{link: target} }
+func text(data string) *state   { return &state{mode: 0o644, data: []byte(data)} }
+func hash(data []byte) string   { s := sha256.Sum256(data); return hex.EncodeToString(s[:]) }
 
 // look reads what is at a path. A device, socket or pipe is an error.
 func look(path string) (*state, error) {

@@ -75,7 +75,7 @@ func dump(t *testing.T, o Options) Configuration {
 func TestContainerdReadsWhatIsInstalledAndAllElseAsBefore(t *testing.T) {
 	const (
 		block = "config.toml"
-		file_ = "conf.d/vgpu.toml"
+		own   = "conf.d/vgpu.toml"
 	)
 	tree := build(t, "one")
 	for version, program := range containerds(t) {
@@ -88,7 +88,7 @@ func TestContainerdReadsWhatIsInstalledAndAllElseAsBefore(t *testing.T) {
 			"none":    {"", map[string]string{"1.6.20": block, "2.4.2": block}, "", ""},
 			"Debian":  {debian, map[string]string{"1.6.20": block, "2.4.2": block}, "", ""},
 			"systemd": {systemd, map[string]string{"1.6.20": block, "2.4.2": block}, "SystemdCgroup", "runc"},
-			"imports": {"version = 2\nimports = [\"conf.d/*.toml\"]\n" + systemd[len("version = 2\n"):], map[string]string{"1.6.20": block, "2.4.2": file_}, "version = 4", "runc"},
+			"imports": {"version = 2\nimports = [\"conf.d/*.toml\"]\n" + systemd[len("version = 2\n"):], map[string]string{"1.6.20": block, "2.4.2": own}, "version = 4", "runc"},
 		} {
 			t.Run(version+" "+name, func(t *testing.T) {
 				o := options(t, tree)

@@ -62,12 +62,18 @@ type Node struct {
 // for none.
 func Start(t *testing.T, rootfs string, o harness.Options) *Node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	t.Cleanup(cancel)
 	paths, err := harness.DefaultPaths()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return StartFrom(t, paths, rootfs, o)
+}
+
+// StartFrom is Start with programs and libraries from elsewhere.
+func StartFrom(t *testing.T, paths harness.Paths, rootfs string, o harness.Options) *Node {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	t.Cleanup(cancel)
 	n, err := harness.Start(ctx, paths, o)
 	if err != nil {
 		t.Fatal(err)
