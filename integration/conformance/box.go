@@ -47,11 +47,37 @@ func inBox(ctx context.Context, name string, out io.Writer, args ...string) erro
 	cmd := exec.CommandContext(ctx, self, append([]string{"init", strings.Join(groups, ":")}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: boxFlags, Pdeathsig: syscall.SIGKILL}
+	ended := make(chan struct{})
+	go thawFromEnd(ctx, groups, ended)
 	// The signal of the parent's death is bound to its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = cmd.Run()
+	close(ended)
 	return errors.Join(err, removeCgroups(groups))
+}
+
+// thawFromEnd thaws a box's cgroups again and again from the end of ctx until the
+// box has ended: with version 1 a process that is frozen does not even take
+// SIGKILL, and a box ends only when all its processes have.
+func thawFromEnd(ctx context.Context, groups []string, ended <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-ended:
+		return
+	}
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		for _, g := range groups {
+			thaw(g)
+		}
+		select {
+		case <-again.C:
+		case <-ended:
+			return
+		}
+	}
 }
 
 // initBox is the first process of a box. It returns the exit status of the
@@ -80,9 +106,9 @@ func initBox(groups []string, args []string) (int, error) {
 		case err != nil:
 			return 1, err
 		case pid == child.Pid && status.Exited():
-			return status.ExitStatus(), nil
+			return status.ExitStatus(), thawAll()
 		case pid == child.Pid && status.Signaled():
-			return 128 + int(status.Signal()), nil
+			return 128 + int(status.Signal()), thawAll()
 		}
 	}
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,6 +129,27 @@ func enterCgroups(groups []string) error {
 		}
 	}
 	return nil
+}
+
+// thawAll thaws all cgroups of the box, so that what the suite has left can end.
+func thawAll() error {
+	all, err := hierarchies()
+	for _, h := range all {
+		thaw(h.mountpoint)
+	}
+	return err
+}
+
+// thaw lets the processes run that are in a cgroup or below it.
+func thaw(dir string) {
+	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return nil // it went meanwhile
+		}
+		_ = os.WriteFile(filepath.Join(path, "freezer.state"), []byte("THAWED"), 0)
+		_ = os.WriteFile(filepath.Join(path, "cgroup.freeze"), []byte("0"), 0)
+		return nil
+	})
 }
 
 // delegate lets the cgroups below root, of version 2, have controllers: for that

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,18 +71,45 @@ func runInside(ctx context.Context, in *inside) error {
 }
 
 // checkVGPUs wants containers to have had vGPUs if the handler gives them any,
-// without which the run would tell nothing of them, and wants none to be left.
+// without which the run would tell nothing of them. None may be left but those of
+// containers that the suite has left running.
 func (in *inside) checkVGPUs(ctx context.Context, d *harness.Daemon) error {
 	if created := strings.Count(d.Messages(), "vGPU created"); (created > 0) != (in.runtime.gpus > 0) {
 		return fmt.Errorf("%d vGPUs were created where each container gets %d", created, in.runtime.gpus)
 	}
 	return harness.Eventually(ctx, time.Minute, func() error {
-		left, err := d.VGPUs(ctx)
-		if err == nil && len(left) > 0 {
-			err = fmt.Errorf("%d vGPUs are left, the first that of container %s", len(left), left[0].GetContainer().GetId())
+		vgpus, err := d.VGPUs(ctx)
+		if err != nil {
+			return err
 		}
-		return err
+		shims, err := containersOfShims()
+		if err != nil {
+			return err
+		}
+		for _, v := range vgpus {
+			if id := v.GetContainer().GetId(); !slices.Contains(shims, id) {
+				return fmt.Errorf("a vGPU is left of container %s, which has no shim any more", id)
+			}
+		}
+		return nil
 	})
+}
+
+// containersOfShims lists the containers whose shims run.
+func containersOfShims() ([]string, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	var all []string
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		args := strings.Split(string(b), "\x00")
+		if at := slices.Index(args, "-id"); strings.Contains(args[0], "containerd-shim") && at >= 0 && at+1 < len(args) {
+			all = append(all, args[at+1])
+		}
+	}
+	return all, err
 }
 
 func installAs(name, program string) error {
