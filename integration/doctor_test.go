@@ -4,6 +4,7 @@ package integration
 
 import (
 	"bufio"
+	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,27 @@ import (
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
+
+// finding is one line of what vgpu doctor says.
+type finding struct{ Check, Result, Detail string }
+
+// examined is what the doctor says of a node, whose containerd is looked at in the
+// place of the machine's.
+func (n *node) examined(v harness.Version) (all []finding) {
+	n.T.Helper()
+	bin, err := n.Paths.ContainerdBin(v)
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	// Its exit code says that there are faults, with a reason.
+	out, _ := n.Daemon.CLI(n.Ctx, "doctor", "--output", "json", "--containerd", filepath.Join(bin, "containerd"),
+		"--containerd-config", filepath.Join(n.Containerd.Dir, "config.toml"), "--containerd-address", n.Containerd.Socket,
+		"--ctr", filepath.Join(bin, "ctr"), "--runc", filepath.Join(n.Paths.RuncBin(), "runc"))
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		n.T.Fatalf("%v: %s", err, out)
+	}
+	return all
+}
 
 // A program outside of any container, on the driver itself, is found by the
 // driver's list of processes, as long as it is there.

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -239,21 +238,10 @@ func TestTheDoctorRunsAContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := start(t, harness.Options{Version: v, Daemon: harness.DaemonOptions{Library: library}})
-		bin, err := paths.ContainerdBin(v)
-		if err != nil {
-			t.Fatal(err)
-		}
 		examine := func() map[string]string {
 			t.Helper()
-			out, _ := n.Daemon.CLI(n.Ctx, "doctor", "--output", "json", "--containerd", filepath.Join(bin, "containerd"),
-				"--containerd-config", filepath.Join(n.Containerd.Dir, "config.toml"), "--containerd-address", n.Containerd.Socket,
-				"--ctr", filepath.Join(bin, "ctr"), "--runc", filepath.Join(paths.RuncBin(), "runc"))
-			var all []struct{ Check, Result, Detail string }
-			if err := json.Unmarshal([]byte(out), &all); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
 			found := map[string]string{}
-			for _, f := range all {
+			for _, f := range n.examined(v) {
 				found[f.Check] += f.Result + " " + f.Detail + "\n"
 			}
 			return found

@@ -128,10 +128,7 @@ func TestMetricsAreWhatPsTells(t *testing.T) {
 		t.Errorf("vgpu ps tells %+v", ps)
 	}
 
-	var doctor []struct{ Check, Result, Detail string }
-	if err := json.Unmarshal([]byte(n.cli("doctor", "--output", "json")), &doctor); err != nil {
-		t.Fatal(err)
-	}
+	doctor := n.examined(harness.Containerd24)
 	checked := map[string]string{}
 	for _, d := range doctor {
 		checked[d.Check] = d.Result

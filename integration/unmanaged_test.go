@@ -35,7 +35,7 @@ type named struct {
 func unmanaged(t *testing.T, d *harness.Daemon) (all []named) {
 	t.Helper()
 	// Its exit code says that there are faults, with a reason.
-	out, _ := d.CLI(t.Context(), "doctor", "--output", "json")
+	out, _ := d.CLI(t.Context(), "doctor", "--no-container", "--output", "json")
 	var findings []struct {
 		Check string
 		named
