@@ -74,7 +74,6 @@ func (n *node) ownDriver(s harness.Spec) harness.Spec {
 // container with a vGPU, and in one of another runtime that was handed the GPU. One
 // that takes turns beside them is not, also while vgpud is started again.
 func TestProcessesPastTheLibraryAreTold(t *testing.T) {
-	t.Parallel() // it mostly waits for vgpud's next look
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	events := n.follow()
 	hog := []string{"hog", "--ms", "0"}
@@ -186,7 +185,6 @@ func TestProcessesPastTheLibraryAreTold(t *testing.T) {
 // Of processes that come and go, those that vgpud happens to see are told, and each
 // is told to be gone.
 func TestShortLivedProcessesPastTheLibrary(t *testing.T) {
-	t.Parallel() // as above
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	events := n.follow()
 	for events.count("UNMANAGED", "short") == 0 {
