@@ -139,6 +139,7 @@ static void show_progress(uint64_t w, bool looked)
 		stat_raise(&vgpu_gate.page->progress, 1);
 	vgpu_gate.drain_word = w;
 	vgpu_gate.drain_completed = n;
+	stat_store(&vgpu_gate.page->completions, n);
 }
 
 /* Does what the word and wanted ask for. True: there is more to do soon. */

@@ -91,7 +91,8 @@ struct vgpu_page {
 	uint64_t submitted;        /* gated submissions so far, as of the last time that it was idle, drained or nudged */
 	uint64_t progress;         /* looks of the library's thread at a drain that found more work complete than the look before */
 	uint64_t gap_ns;           /* length of the newest gap: from IDLE to the reclaim that made the word OPEN */
-	uint64_t reserved4[2];
+	uint64_t completions;      /* rises with the work that was seen complete; as of the last look at a drain */
+	uint64_t reserved4;
 
 	/* Written by the client with gap_ns: such gaps so far. Bucket i counts
 	 * 2^i <= gap_ns < 2^(i+1), the first also 0, the last all longer ones. */

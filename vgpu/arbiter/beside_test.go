@@ -35,3 +35,24 @@ func TestNobodyIsGrantedBesideWhoeverWasFoundBesideTheHolder(t *testing.T) {
 		}
 	}
 }
+
+// After a restart one vGPU of a gang was found beside the holder of a GPU, and was
+// deleted. The gang went on elsewhere, and nobody was granted on that GPU any more.
+func TestAGPUIsFreeWhenWhoeverWasBesideItsHolderIsDeleted(t *testing.T) {
+	e := New(Config{})
+	for _, g := range []UUID{"g", "other"} {
+		e.Step(0, Event{Kind: GPUUp, GPU: g})
+	}
+	for _, id := range []ID{"a", "x0", "x1"} {
+		e.Step(0, Event{Kind: Added, VGPU: id, Gang: map[ID]string{"x0": "x", "x1": "x"}[id], Request: request.Request{Count: 1}})
+	}
+	e.Step(0, Event{Kind: Adopted, VGPU: "a", GPUs: []UUID{"g"}, Holding: true})
+	e.Step(0, Event{Kind: Adopted, VGPU: "x0", GPUs: []UUID{"other"}, Holding: true})
+	e.Step(0, Event{Kind: Adopted, VGPU: "x1", GPUs: []UUID{"g"}, Holding: true})
+	e.Step(1, Event{Kind: Removed, VGPU: "x1"})
+	e.Step(2, Event{Kind: Complete, VGPU: "a"})
+	e.Step(3, Event{Kind: Pending, VGPU: "a"})
+	if a, _ := e.VGPU("a"); a.State != Holding {
+		t.Errorf("a is %s: nobody else is on its GPU", a.State)
+	}
+}

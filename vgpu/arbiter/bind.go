@@ -317,7 +317,8 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 	}
 	if t.state != Holding && t.state != Draining {
 		t.granted, t.ended, t.end = v.granted, v.granted, v.granted+t.quantum
-		t.rank, t.lane, t.guarded, t.taking, t.resumes = t.class, t.class, false, false, 0
+		t.rank, t.lane, t.guarded, t.taking = t.class, t.class, false, false
+		t.resumes, t.vain = 0, 0
 		t.state = Holding
 		// All of the turn is accounted. Against others it counts from now on, as
 		// what these had used is not known any more.
@@ -338,7 +339,7 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 		for _, g := range v.gpus {
 			g.beside++
 		}
-		t.beside = append(t.beside, v.gpus...)
+		v.beside = true
 	}
 	// Not free: it was an overrun before the restart.
 	switch {
@@ -349,11 +350,14 @@ func (e *Engine) adopted(now time.Duration, v *vgpu, ev Event) {
 	}
 }
 
-// besideNoMore: what t drains beside the holders of its GPUs is over, or late.
-func (e *Engine) besideNoMore(t *gang) {
-	for _, g := range t.beside {
+// besideNoMore: what v drains beside the holders of its GPUs is over, or late.
+func (e *Engine) besideNoMore(v *vgpu) {
+	if !v.beside {
+		return
+	}
+	v.beside = false
+	for _, g := range v.gpus {
 		g.beside--
 		e.touchGPU(g)
 	}
-	t.beside = nil
 }

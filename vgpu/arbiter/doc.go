@@ -50,5 +50,6 @@
 // quantum and drain.
 //
 // A drain can depend on work that stands at the gate. One that gets nowhere while
-// a thread stands there is resumed, a few times, before it is an overrun.
+// a thread stands there is resumed, a few times if that does not help, before it is
+// an overrun.
 package arbiter

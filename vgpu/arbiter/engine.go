@@ -85,7 +85,7 @@ type gpu struct {
 	policy Policy // zero: the node's
 
 	holder     *gang
-	beside     int    // gangs that drain beside it and are no overrun yet: see adopted
+	beside     int    // vGPUs that drain beside its holder and are no overrun yet: see adopted
 	bound      int    // vGPUs that live here
 	ledger     uint64 // bytes that they reserved
 	guaranteed int64  // the minimum shares that they have, in ppm
@@ -112,12 +112,14 @@ type vgpu struct {
 	since   time.Duration // when it came there
 	part    bool          // it was granted in the current turn of its gang
 	in      bool          // and owes a Complete or a Drained
+	beside  bool          // it drains beside the holders of its GPUs since a restart; an overrun when it is late
 	waited  time.Duration // before that
 	granted time.Duration
 	idle    time.Duration // in a turn that drains
-	drainBy time.Duration
 	runs    bool          // it overran, and could not be frozen
 	stuck   bool          // it drains, and the last look saw no progress
+	resumed bool          // its drain was, and is not over
+	helped  bool          // and it got on since
 	armed   time.Duration // what the last Arm said; 0: nothing
 
 	released time.Duration // when its last turn ended by itself; 0: it did not
@@ -254,6 +256,7 @@ func (e *Engine) removed(now time.Duration, v *vgpu) {
 		e.account(now, v, Event{})
 	}
 	v.in, v.waits = false, false
+	e.besideNoMore(v)
 	e.disarm(v)
 	e.detach(now, v)
 	e.leave(now, v)

@@ -20,8 +20,7 @@ type gang struct {
 	state   State
 	// late: its last turn was an overrun, and not all of it has drained. It holds
 	// nothing, but may wait.
-	late   bool
-	beside []*gpu // that it drains on beside their holders since a restart; an overrun when it is late
+	late bool
 
 	settings         // its members' strongest
 	minimum, maximum bucket
@@ -41,7 +40,9 @@ type gang struct {
 	end     time.Duration // of its quantum
 	taking  bool          // a Take is in force
 	lingers bool          // and lets it linger
+	drainBy time.Duration // when its drain is an overrun, resumed or not
 	resumes int           // of the drain of this turn
+	vain    int           // the last of them that helped nothing
 }
 
 // settings are a request as the policy in force reads it.

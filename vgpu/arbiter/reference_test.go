@@ -56,11 +56,12 @@ type refUnit struct {
 	turn    string // "", holds, drains
 	late    bool   // an overrun that has not drained
 	has     map[UUID]bool
-	beside  []UUID // where it drains beside the holder since a restart
 	granted time.Duration
 	ended   time.Duration
 	quantum time.Duration // of this turn
 	resumes int
+	vain    int // resumes that helped nothing, in a row
+	drainBy time.Duration
 }
 
 type refVGPU struct {
@@ -71,9 +72,12 @@ type refVGPU struct {
 	gpus    []UUID
 	waits   bool
 	in      bool // its part of the turn is not over
+	beside  bool // and drains beside the holder since a restart
 	part    bool // it has one
 	granted time.Duration
 	idle    time.Duration // as of the last look at its drain
+	resumed bool          // its drain was, and is not over
+	helped  bool          // it got on since
 }
 
 type refSettings struct {
@@ -144,6 +148,11 @@ func (u *refUnit) gpus() []UUID {
 
 func (u *refUnit) any(is func(*refVGPU) bool) bool { return slices.ContainsFunc(u.members, is) }
 func (u *refUnit) anyIn() bool                     { return u.any(func(v *refVGPU) bool { return v.in }) }
+
+// helped says whether something of u got on since it was resumed.
+func (u *refUnit) helped() bool {
+	return u.any(func(v *refVGPU) bool { return v.helped })
+}
 
 func (u *refUnit) waits() bool { return u.any(func(v *refVGPU) bool { return v.waits }) }
 
@@ -241,7 +250,7 @@ func (r *reference) mayHold(u *refUnit) string {
 			return fmt.Sprintf("waits for %s, which %s holds", g, h.name)
 		}
 		for _, w := range r.units {
-			if slices.Contains(w.beside, g) {
+			if w.any(func(v *refVGPU) bool { return v.in && v.beside && slices.Contains(v.gpus, g) }) {
 				return fmt.Sprintf("waits for %s, on which %s drains", g, w.name)
 			}
 		}
@@ -406,9 +415,13 @@ func (r *reference) account(v *refVGPU, last, idle, lingered time.Duration) {
 	t.Held = max(t.Ended-t.Granted-max(idle, 0), 0)
 	t.Lingered = min(max(lingered, 0), r.now-t.Granted-t.Held)
 	r.accounts, r.owners = append(r.accounts, t), append(r.owners, v.id)
+	counted := u.ended
 	u.ended = max(u.ended, t.Ended)
-	if len(u.members) == 1 || u.late {
+	switch {
+	case len(u.members) == 1:
 		r.charge(u, v.granted, t.Held+t.Lingered)
+	case u.late: // once for all members
+		r.charge(u, v.granted, u.ended-max(counted, v.granted))
 	}
 }
 
@@ -431,7 +444,7 @@ func (r *reference) endTurn(u *refUnit) {
 	r.chargeGang(u)
 	r.release(u)
 	queued := u.queued
-	u.late, u.turn, u.queued, u.beside = false, "", false, nil
+	u.late, u.turn, u.queued = false, "", false
 	for _, v := range u.members {
 		v.part = false
 	}
@@ -577,6 +590,7 @@ func (r *reference) about(v *refVGPU, ev Event) {
 		}
 		r.account(v, ev.LastWork, ev.Idle, ev.Lingered)
 		v.in, v.waits = false, ev.Waiting
+		v.resumed, v.helped = false, v.helped || v.resumed
 		switch {
 		case !u.anyIn():
 			r.endTurn(u)
@@ -585,7 +599,7 @@ func (r *reference) about(v *refVGPU, ev Event) {
 		}
 	case Deadline:
 		if u.turn == "drains" && v.in {
-			v.waits, v.idle = ev.Waiting, ev.Idle
+			v.waits, v.idle, v.helped = ev.Waiting, ev.Idle, v.helped || ev.Advanced
 		}
 	case Adopted:
 		v.gpus = slices.Clone(ev.GPUs)
@@ -610,7 +624,7 @@ func (r *reference) about(v *refVGPU, ev Event) {
 			free = free && (r.holder(g) == nil || r.holder(g) == u)
 		}
 		if u.turn == "" {
-			u.turn, u.lane, u.granted, u.ended, u.resumes = "holds", u.class, v.granted, v.granted, 0
+			u.turn, u.lane, u.granted, u.ended, u.resumes, u.vain = "holds", u.class, v.granted, v.granted, 0, 0
 			u.quantum = u.refSettings.turn
 			// What it had used before the restart is held against nobody.
 			u.start -= u.vtime(r.now - u.granted)
@@ -622,7 +636,7 @@ func (r *reference) about(v *refVGPU, ev Event) {
 			}
 		}
 		if !free && !u.native {
-			u.beside = append(u.beside, v.gpus...)
+			v.beside = true
 		}
 		if ev.Draining || u.turn == "drains" || !free && !u.native {
 			u.turn = "must drain"
@@ -657,6 +671,9 @@ func (r *reference) action(a Action) {
 		if u.turn == "holds" {
 			r.mayRevoke(u)
 		}
+		if u.resumes == 0 {
+			u.drainBy = r.now + r.cfg.DrainDeadline
+		}
 		u.turn = "drains"
 	case Resume:
 		if u.turn == "drains" {
@@ -667,7 +684,7 @@ func (r *reference) action(a Action) {
 				r.fail("%s resumed beside those that hold %s", v.id, g)
 			}
 		}
-		if u.resumes > 3 {
+		if u.vain > 3 || r.now >= u.drainBy && u.resumes > 1 {
 			r.fail("%s resumed once too often", v.id)
 		}
 	case Overrun:
@@ -723,18 +740,26 @@ func (r *reference) start(u *refUnit) {
 			r.advance(g, u.lane, at)
 		}
 	}
-	u.turn, u.granted, u.ended, u.resumes = "holds", r.now, r.now, 0
+	for _, m := range u.members {
+		m.resumed, m.helped = false, false
+	}
+	u.turn, u.granted, u.ended, u.resumes, u.vain = "holds", r.now, r.now, 0, 0
 	u.quantum = u.refSettings.turn
 }
 
 // resumed: the turn of u goes on, and those of it that had drained have a new part.
 func (r *reference) resumed(u *refUnit) {
 	u.turn = "holds"
+	if u.helped() {
+		u.vain = 0
+	}
 	u.resumes++
+	u.vain++
 	if u.native {
 		clear(u.has) // it became so while it drained
 	}
 	for _, m := range u.members {
+		m.resumed, m.helped = m.in, false
 		if m.in {
 			m.waits = false
 		} else if m.part {
@@ -765,7 +790,7 @@ func (r *reference) granted(v *refVGPU) {
 	if v.in && u.late && r.cfg.Overrun != Freeze {
 		r.fail("%s granted, and what it used since its overrun was not accounted", v.id)
 	}
-	v.in, v.part, v.waits, v.granted = true, true, false, r.now
+	v.in, v.beside, v.part, v.waits, v.granted = true, false, true, false, r.now
 	if len(r.grants) == 0 {
 		u.late = false
 	}
@@ -783,17 +808,23 @@ func (r *reference) overran(v *refVGPU) {
 	if u.turn != "drains" {
 		r.fail("%s overran, and does not drain", v.id)
 	}
+	alone := !u.any(func(v *refVGPU) bool {
+		return v.part && slices.ContainsFunc(v.gpus, func(g UUID) bool { return !u.has[g] })
+	})
+	if r.now < u.drainBy && alone && (u.vain < 3 || u.helped()) {
+		r.fail("%s overran, and could be resumed", v.id)
+	}
 	for _, m := range u.members {
 		if m.in {
 			if m != v {
 				r.overrun = append(r.overrun, m.id)
 			}
 			r.account(m, 0, m.idle, 0)
-			m.granted = r.now
+			m.granted, m.beside = r.now, false
 		}
 	}
 	r.chargeGang(u)
-	u.turn, u.late, u.beside = "", true, nil
+	u.turn, u.late = "", true
 	r.release(u)
 	if r.cfg.Overrun == Freeze || u.waits() {
 		r.enqueue(u)

@@ -207,6 +207,8 @@ func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
 			ev.Since = parseDuration(t, d, value)
 		case "progress":
 			ev.Progress = true
+		case "advanced":
+			ev.Advanced = true
 		case "waiting":
 			ev.Waiting = true
 		case "holding":

@@ -42,7 +42,8 @@ const (
 	Drained
 	// Deadline: the time that VGPU's last Arm named has come. If it drains:
 	// Waiting says whether a thread of it stands at the gate, Progress whether
-	// work of it was seen to complete since the last Revoke or Deadline.
+	// work of it was seen to complete since the last Revoke or Deadline, Advanced
+	// whether some was since it was resumed.
 	Deadline
 
 	// Runs: VGPU overran and was to be frozen, and could not be. What it uses beside
@@ -91,6 +92,7 @@ type Event struct {
 	Gaps     *Gaps         // Complete, Drained: the idle gaps inside the turn; may be nil
 	Waiting  bool          // Complete, Drained, Adopted, Deadline
 	Progress bool          // Deadline
+	Advanced bool          // Deadline
 
 	Gang   string // Added
 	Usage  Usage  // Added, GPUUp

@@ -37,8 +37,10 @@ func ParseOverrun(name string) (OverrunPolicy, error) {
 	return 0, fmt.Errorf("unknown overrun policy %q, known are %s", name, strings.Join(overruns[:], ", "))
 }
 
-// maxResumes is how often a drain is resumed before it is an overrun.
-const maxResumes = 3
+// maxVain is how often in a row a drain is resumed although it does not help, before
+// it is an overrun. One that it helps may need it again at once: the ranks of a
+// collective are cut off in the midst of the next one.
+const maxVain = 3
 
 func (e *Engine) nowPending(now time.Duration, v *vgpu) {
 	t := v.gang
@@ -155,7 +157,7 @@ func (e *Engine) grant(now time.Duration, t *gang) {
 	t.guarded = e.aged(now, t) || t.owed(now) > 0
 	e.dequeue(t)
 	t.state, t.taking, t.lingers = Holding, false, false
-	t.granted, t.ended, t.end, t.resumes = now, now, now+t.quantum, 0
+	t.granted, t.ended, t.end, t.resumes, t.vain = now, now, now+t.quantum, 0, 0
 	if !t.native {
 		for _, g := range t.gpus {
 			g.holder = t
@@ -166,6 +168,7 @@ func (e *Engine) grant(now time.Duration, t *gang) {
 		if len(v.gpus) == 0 {
 			continue
 		}
+		v.resumed, v.helped = false, false
 		if v.in { // late: what is in flight of it is in its own turn now
 			e.account(now, v, Event{})
 		}
@@ -215,12 +218,15 @@ func (e *Engine) expired(now time.Duration, v *vgpu, ev Event) {
 
 func (e *Engine) revoke(now time.Duration, t *gang) {
 	t.state, t.taking, t.lingers = Draining, false, false
+	if t.resumes == 0 {
+		t.drainBy = now + e.cfg.DrainDeadline
+	}
 	for _, v := range t.members {
 		if !v.in {
 			e.disarm(v) // it may be the one that had the quantum
 			continue
 		}
-		v.drainBy, v.stuck = now+e.cfg.DrainDeadline, false
+		v.stuck = false
 		e.do(Action{Kind: Revoke, VGPU: v.id})
 		e.arm(v, now+e.cfg.Stall)
 	}
@@ -234,13 +240,18 @@ func (e *Engine) drainsLong(now time.Duration, v *vgpu, ev Event) {
 	t := v.gang
 	e.look(now, v, ev)
 	v.stuck, v.idle = !ev.Progress, ev.Idle
+	v.helped = v.helped || ev.Advanced
+	stuck, over := t.stuck(), now >= t.drainBy
+	if stuck && slices.ContainsFunc(t.members, func(v *vgpu) bool { return v.helped }) {
+		t.vain = 0
+	}
 	switch {
-	case t.stuck() && t.resumes < maxResumes && t.alone():
+	case stuck && t.vain < maxVain && (!over || t.resumes == 0) && t.alone():
 		e.resume(now, t)
-	case t.stuck(), now >= v.drainBy:
+	case stuck, over:
 		e.overrun(now, t)
 	default:
-		e.arm(v, min(v.drainBy, now+e.cfg.Stall))
+		e.arm(v, min(t.drainBy, now+e.cfg.Stall))
 	}
 }
 
@@ -267,12 +278,14 @@ func (t *gang) alone() bool {
 	return true
 }
 
-// resume opens the gates of t again, for a grace that doubles each time.
+// resume opens the gates of t again, for a grace that doubles the first times.
 func (e *Engine) resume(now time.Duration, t *gang) {
 	t.state, t.guarded = Holding, true
-	t.end = now + t.quantum<<t.resumes
+	t.end = now + t.quantum<<min(t.resumes, maxVain)
 	t.resumes++
+	t.vain++
 	for _, v := range t.members {
+		v.resumed, v.helped = v.in, false
 		switch {
 		case v.in:
 			v.waits, v.stuck = false, false
@@ -298,13 +311,13 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 		}
 		v.usage.Overruns++
 		e.disarm(v)
+		e.besideNoMore(v)
 		e.do(Action{Kind: Overrun, VGPU: v.id})
 		e.account(now, v, Event{Idle: v.idle})
 		v.granted, v.waited, v.runs = now, 0, false
 	}
 	e.chargeGang(now, t)
 	t.late, t.state = true, Overrunning
-	e.besideNoMore(t)
 	for _, g := range t.gpus {
 		if g.holder == t {
 			g.usage.Overruns++
@@ -325,6 +338,8 @@ func (e *Engine) partEnded(now time.Duration, v *vgpu, ev Event) {
 	t := v.gang
 	e.account(now, v, ev)
 	v.in = false
+	v.resumed, v.helped = false, v.helped || v.resumed
+	e.besideNoMore(v)
 	e.disarm(v)
 	e.look(now, v, ev)
 	switch {
@@ -354,7 +369,6 @@ func (e *Engine) release(now time.Duration, t *gang) {
 func (e *Engine) turnEnded(now time.Duration, t *gang) {
 	e.chargeGang(now, t)
 	e.release(now, t)
-	e.besideNoMore(t)
 	queued := t.state == Waiting // late, and drained while it waited for its next turn
 	if queued {
 		e.dequeue(t)
@@ -400,9 +414,13 @@ func (e *Engine) account(now time.Duration, v *vgpu, ev Event) {
 	for _, g := range v.gpus {
 		g.usage.add(turn)
 	}
+	before := max(t.ended, v.granted)
 	t.ended = max(t.ended, turn.Ended)
-	if len(t.members) == 1 || t.late {
+	switch {
+	case len(t.members) == 1:
 		e.charge(t, v.granted, now, turn.Held+turn.Lingered)
+	case t.late: // as in a turn: what its members compute at once counts once
+		e.charge(t, v.granted, now, t.ended-before)
 	}
 	if ev.Gaps != nil {
 		v.history.learn(ev.Gaps)
@@ -413,7 +431,8 @@ func (e *Engine) account(now time.Duration, v *vgpu, ev Event) {
 	e.do(Action{Kind: Account, VGPU: v.id, Turn: turn})
 }
 
-// chargeGang counts the turn of several vGPUs, which is over or late.
+// chargeGang counts the turn of several vGPUs, which is over or late. What they
+// use while they are late is counted as each of them ends.
 func (e *Engine) chargeGang(now time.Duration, t *gang) {
 	if len(t.members) != 1 && !t.late {
 		e.charge(t, t.granted, now, t.ended-t.granted)

@@ -33,6 +33,10 @@ type client struct {
 	gapsBefore                  arbiter.Gaps
 	idleWanted                  uint64 // when somebody began to wait in it
 
+	// When its gate was opened.
+	completionsBefore uint64
+	drained           bool
+
 	leases [wire.MaxUUIDs]lease // by the vGPU's GPUs
 }
 

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -107,6 +108,7 @@ func (l *loop) grant(v *vgpu, contended bool, now time.Duration) {
 		if !c.joined {
 			continue
 		}
+		c.opens()
 		c.page.Wanted().Store(wanted)
 		if late {
 			resumeWord(c.page)
@@ -133,6 +135,7 @@ func (l *loop) resume(v *vgpu, contended bool) {
 	}
 	for _, c := range v.clients {
 		if c.joined {
+			c.opens()
 			c.page.Wanted().Store(wanted)
 			resumeWord(c.page)
 		}
@@ -145,7 +148,7 @@ func (l *loop) resume(v *vgpu, contended bool) {
 func (l *loop) deadline(v *vgpu) {
 	ev := arbiter.Event{Kind: arbiter.Deadline, VGPU: v.key}
 	if v.phase == draining {
-		ev.Waiting, ev.Progress = v.anyWaiting(), v.progressed()
+		ev.Waiting, ev.Progress, ev.Advanced = v.anyWaiting(), v.progressed(), v.advanced()
 		_, ev.Idle = v.work(l.now(), false)
 	}
 	l.event(ev)
@@ -164,6 +167,19 @@ func (v *vgpu) progressed() bool {
 	before := v.progress
 	v.progress = sum
 	return sum != before
+}
+
+// opens notes what is complete of c, whose gate is about to be opened.
+func (c *client) opens() {
+	c.completionsBefore, c.drained = c.page.Completions().Load(), state(c.page) == wire.Closed
+}
+
+// advanced says whether v, which drains, got on since it was resumed: a client knows
+// of more work that is complete, or one that had not drained has.
+func (v *vgpu) advanced() bool {
+	return slices.ContainsFunc(v.clients, func(c *client) bool {
+		return c.page.Completions().Load() > c.completionsBefore || !c.drained && state(c.page) == wire.Closed
+	})
 }
 
 // want starts to take the turn of v. First wanted is set on every page, only

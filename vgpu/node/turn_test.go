@@ -239,6 +239,31 @@ func TestADrainThatDependsOnAGatedThreadIsResumed(t *testing.T) {
 	}
 }
 
+// Each resume helps, and cuts off the next piece in the same way: as of ranks that
+// compute one collective after another. The fourth was an overrun, whose policy may be
+// to kill.
+func TestADrainThatEachResumeHelpsIsNoOverrun(t *testing.T) {
+	n := newNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: 5 * time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
+	a1.ask("work", "work: passed")
+	b.tell("work")
+	for range 8 {
+		n.untilState("a", "DRAINING")
+		a2.ask("work", "work: passed")
+		a1.ask("done", "done: ")
+		a1, a2 = a2, a1
+	}
+	n.untilState("a", "DRAINING")
+	a1.ask("silent", "silent: ok")
+	a2.ask("silent", "silent: ok")
+	b.expect("work: passed")
+	if u := n.vgpu("a").GetUsage(); u.GetOverruns() != 0 || u.GetTurns() != 1 {
+		t.Errorf("%v", u)
+	}
+}
+
 // After some tries it is an overrun, and its next turn begins although it did not
 // drain.
 func TestADrainThatDependsOnMoreIsAnOverrunInTheEnd(t *testing.T) {

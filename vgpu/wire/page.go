@@ -45,7 +45,8 @@ type layout struct {
 	Submitted uint64
 	Progress  uint64
 	Gap       uint64
-	_         [2]uint64
+	Seen      uint64
+	_         uint64
 	Gaps      [GapBuckets]uint32
 	Memory    [MaxUUIDs]PageMemory
 	Overhead  [MaxUUIDs]uint64
@@ -196,6 +197,11 @@ func (p *Page) Submitted() *atomic.Uint64 {
 // whose work never ends it stands still. It also does while one piece of work, or
 // one stream's whole queue, is under way: what is complete is known by streams.
 func (p *Page) Progress() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p.l.Progress)) }
+
+// Completions rises with the work of the client that was seen complete, as of the
+// last look of its own thread at a drain; the client writes it. A drain that was
+// resumed and shows more than before was resumed to some purpose.
+func (p *Page) Completions() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p.l.Seen)) }
 
 // GapNS is how long the newest gap was, in nanoseconds: the time from IDLE to the
 // reclaim that made the word OPEN again. A gap that ended in any other way is

@@ -37,6 +37,7 @@ func TestHeaderAndPackageAgree(t *testing.T) {
 		"offsetof(struct vgpu_page, submitted)":     uint64(unsafe.Offsetof(l.Submitted)),
 		"offsetof(struct vgpu_page, progress)":      uint64(unsafe.Offsetof(l.Progress)),
 		"offsetof(struct vgpu_page, gap_ns)":        uint64(unsafe.Offsetof(l.Gap)),
+		"offsetof(struct vgpu_page, completions)":   uint64(unsafe.Offsetof(l.Seen)),
 		"offsetof(struct vgpu_page, gaps)":          uint64(unsafe.Offsetof(l.Gaps)),
 		"sizeof(((struct vgpu_page *)0)->gaps)":     uint64(unsafe.Sizeof(l.Gaps)),
 		"offsetof(struct vgpu_page, memory)":        uint64(unsafe.Offsetof(l.Memory)),
