@@ -182,13 +182,14 @@ func TestProcessesPastTheLibraryAreTold(t *testing.T) {
 	}
 }
 
-// Of processes that come and go, those that vgpud happens to see are told, and each
-// is told to be gone.
+// Of processes that come and go, those that vgpud happens to see are told, whatever
+// it looked for, and each is told to be gone.
 func TestShortLivedProcessesPastTheLibrary(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	events := n.follow()
 	for events.count("UNMANAGED", "short") == 0 {
 		c := n.Launch(n.ownDriver(harness.Spec{ID: "short", Args: []string{"hog", "--ms", "500"}}))
+		unmanaged(t, n.Daemon)
 		n.Finish(c)
 		if err := c.Remove(n.Ctx); err != nil {
 			t.Fatal(err)

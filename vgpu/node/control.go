@@ -390,12 +390,11 @@ func (l *loop) canChange(v *vgpu, req request.Request) error {
 func (d *Daemon) tend(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	told := make(unmanaged)
 	for {
 		d.collect()
 		d.relisten()
 		_ = d.call((*loop).lookForWaiting)
-		d.lookForUnmanaged(told)
+		_, _ = d.look() // fails when vgpud is stopping
 		select {
 		case <-ctx.Done():
 			return

@@ -37,6 +37,8 @@ type Daemon struct {
 
 	libraries []*v1.DriverLibrary
 	processes processList
+	looking   sync.Mutex // guards told
+	told      unmanaged
 
 	state  *State
 	dirs   string // of the vGPUs
@@ -75,7 +77,8 @@ type Build struct{ Version, Commit string }
 // close, after Serve.
 func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory, log *logrus.Entry, build Build) (_ *Daemon, retErr error) {
 	d := &Daemon{
-		cfg: cfg, state: state, listen: listen, log: log, inventory: inventory, build: build, started: time.Now(),
+		told: make(unmanaged),
+		cfg:  cfg, state: state, listen: listen, log: log, inventory: inventory, build: build, started: time.Now(),
 		takeOver: gpu.TakeOver{CUDA: cfg.Library.CUDA, NVML: cfg.Library.NVML, Dirs: cfg.Library.Dirs},
 		dirs:     filepath.Join(state.dir, "c"),
 		ended:    make(chan struct{}),

@@ -96,7 +96,7 @@ func (p *processList) all(inventory gpu.Inventory, log *logrus.Entry) []map[int]
 
 // ListProcesses tells which processes use the GPUs, as the driver says.
 func (d *Daemon) ListProcesses(context.Context, *v1.ListProcessesRequest) (*v1.ListProcessesResponse, error) {
-	resp, err := d.lookAround()
+	resp, err := d.look()
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}

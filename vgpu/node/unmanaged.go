@@ -22,7 +22,8 @@ type use struct {
 }
 
 // unmanaged are the uses of GPUs that were told, by processes that are clients of
-// no vGPU. Each is told once when it is seen and once when it is not seen any more.
+// no vGPU. Each is told once when it is seen and once when it is not seen any more,
+// whatever the look was for.
 type unmanaged map[use]*v1.Process
 
 // look takes in what was seen, and returns what to tell.
@@ -49,20 +50,24 @@ func (told unmanaged) look(seen *v1.ListProcessesResponse) (came, went []*v1.Pro
 	return came, went
 }
 
-// lookForUnmanaged tells in the log and the events which processes began or ended
-// to use a GPU without being a client.
-func (d *Daemon) lookForUnmanaged(told unmanaged) {
+// look finds out who uses the GPUs, and tells in the log and the events which
+// processes began or ended to use one without being a client. There is one look at a
+// time: what an older one saw must not be told after what a newer one did.
+func (d *Daemon) look() (*v1.ListProcessesResponse, error) {
+	d.looking.Lock()
+	defer d.looking.Unlock()
 	seen, err := d.lookAround()
 	if err != nil {
-		return // vgpud is stopping
+		return nil, err
 	}
-	came, went := told.look(seen)
+	came, went := d.told.look(seen)
 	for _, p := range came {
 		d.tellUnmanaged(logrus.WarnLevel, "a process uses a GPU and is a client of no vGPU", eventUnmanaged, p)
 	}
 	for _, p := range went {
 		d.tellUnmanaged(logrus.InfoLevel, "a process that is a client of no vGPU uses a GPU no more", eventUnmanagedGone, p)
 	}
+	return seen, nil
 }
 
 func (d *Daemon) tellUnmanaged(level logrus.Level, text, event string, p *v1.Process) {

@@ -78,14 +78,17 @@ func TestTheLogAndTheEventsTellOfUnmanagedProcesses(t *testing.T) {
 	go func() { ended <- d.loop.poller.run() }()
 	defer func() { d.loop.poller.quit(); <-ended }()
 	pid := stranger(t, "echo ready; read end")
-	told := make(unmanaged)
 	gpus.SetUsed(gpuUUID(0), pid, 5)
 	for range 2 {
-		d.lookForUnmanaged(told)
+		if _, err := d.look(); err != nil {
+			t.Error(err)
+		}
 	}
 	gpus.Ended(gpuUUID(0), pid)
 	for range 2 {
-		d.lookForUnmanaged(told)
+		if _, err := d.look(); err != nil {
+			t.Error(err)
+		}
 	}
 	events := since(d.loop.events, 0)
 	process := fmt.Sprintf(`process %d ("sh", cgroup `, pid)
