@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -148,7 +149,7 @@ func TestMemoryLimitBelowTheContext(t *testing.T) {
 	p.must("ok", "use 0")
 	n.Wait(func() error {
 		if row, err := n.ledger("small"); err != nil || row.Used != contextMemory {
-			return fmt.Errorf("the ledger shows %+v, %v", row, err)
+			return fmt.Errorf("the ledger shows %+v, %w", row, cmp.Or(err, errNotYet))
 		}
 		return nil
 	})

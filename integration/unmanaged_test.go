@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,7 +152,7 @@ func TestProcessesPastTheLibraryAreTold(t *testing.T) {
 			t.Fatalf("named while it was coming back: %+v", all)
 		}
 		if v, err := n.VGPU("honest"); err != nil || v.GetClients() != 1 || !slices.Equal(pids(all), want) {
-			return fmt.Errorf("after the restart: %v, %v, %+v", v, err, all)
+			return fmt.Errorf("after the restart: %v, %w, %+v", v, cmp.Or(err, errNotYet), all)
 		}
 		return nil
 	})

@@ -180,7 +180,7 @@ func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State
 		Instance:     state.Instance,
 		Bundle:       dir,
 		Annotations:  req.Annotations(),
-		DefaultCount: uint32(defaultCount),
+		DefaultCount: uint32(defaultCount), //nolint:gosec // G115: Load has checked that it is 0 to 16
 		Pod:          pod,
 	})
 	if err != nil {

@@ -48,5 +48,5 @@ func isNode(path string, d *v1.Device) bool {
 	if d.GetType() == "b" {
 		kind = unix.S_IFBLK
 	}
-	return st.Mode&unix.S_IFMT == kind && st.Rdev == unix.Mkdev(uint32(d.GetMajor()), uint32(d.GetMinor()))
+	return st.Mode&unix.S_IFMT == kind && int64(unix.Major(st.Rdev)) == d.GetMajor() && int64(unix.Minor(st.Rdev)) == d.GetMinor()
 }

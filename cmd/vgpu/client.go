@@ -139,7 +139,7 @@ func untilClosed(ctx context.Context, w io.Writer) context.Context {
 	go func() {
 		// Without a wish, poll(2) returns for POLLERR and POLLHUP alone: the other
 		// end of the pipe, or the terminal, is closed.
-		fds := []unix.PollFd{{Fd: int32(f.Fd())}}
+		fds := []unix.PollFd{{Fd: int32(f.Fd())}} //nolint:gosec // G115: a descriptor is a small number
 		for {
 			if _, err := unix.Poll(fds, -1); !errors.Is(err, unix.EINTR) {
 				cancel()

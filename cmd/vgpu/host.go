@@ -84,8 +84,8 @@ func (m machine) look(ctx context.Context, address string, info *v1.InfoResponse
 	for _, path := range []string{state, "/usr/lib", os.TempDir(), text(h.containerd.config, "root"), text(h.containerd.config, "state")} {
 		var s unix.Statfs_t
 		if path != "" && unix.Statfs(path, &s) == nil {
-			free := room{s.Bavail * uint64(s.Bsize), s.Ffree}
-			if s.Files == 0 { // such as btrfs, which has no fixed number
+			free := room{s.Bavail * uint64(s.Bsize), s.Ffree} //nolint:gosec // G115: the size of a block, which the kernel says
+			if s.Files == 0 {                                 // such as btrfs, which has no fixed number
 				free.files = 1 << 30
 			}
 			h.room[path] = free

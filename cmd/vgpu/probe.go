@@ -112,8 +112,8 @@ func (m machine) try(ctx context.Context) *probed {
 	ctr := func(ctx context.Context, limit time.Duration, args ...string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, m.ctr, append([]string{"--address", m.socket, "--namespace", id}, args...)...)
-		cmd.WaitDelay = time.Second // its pipes may be the container's, too
+		cmd := exec.CommandContext(ctx, m.ctr, append([]string{"--address", m.socket, "--namespace", id}, args...)...) //nolint:gosec // G204: the operator names it, and no shell reads the rest
+		cmd.WaitDelay = time.Second                                                                                    // its pipes may be the container's, too
 		out, err := cmd.Output()
 		var exit *exec.ExitError
 		switch {
@@ -147,7 +147,7 @@ func copySelf(to string) error {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755) //nolint:gosec // G302: the container runs it
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package oci
 
 import (
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strings"
@@ -96,7 +97,7 @@ func (d Device) validate() error {
 	if d.Type != "c" && d.Type != "b" {
 		return fmt.Errorf("path %q has type %q, want c or b", d.Path, d.Type)
 	}
-	if d.Major < 0 || d.Minor < 0 {
+	if d.Major < 0 || d.Minor < 0 || d.Major > math.MaxUint32 || d.Minor > math.MaxUint32 {
 		return fmt.Errorf("path %q has the number %d:%d", d.Path, d.Major, d.Minor)
 	}
 	if d.FileMode&^0o777 != 0 {

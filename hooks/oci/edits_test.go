@@ -83,6 +83,7 @@ func TestDevice(t *testing.T) {
 		{"a fifo", with(func(d *Device) { d.Type = "p" }), "type"},
 		{"any device", with(func(d *Device) { d.Type = "a" }), "type"},
 		{"a negative number, which is any", with(func(d *Device) { d.Minor = -1 }), "number"},
+		{"a number that no device has", with(func(d *Device) { d.Major = 1 << 32 }), "number"},
 		{"a set-user-id bit", with(func(d *Device) { d.FileMode = 0o4666 }), "mode"},
 		{"no permissions", with(func(d *Device) { d.Permissions = "" }), "permissions"},
 		{"unknown permissions", with(func(d *Device) { d.Permissions = "rx" }), "permissions"},

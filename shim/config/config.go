@@ -192,8 +192,8 @@ func (c *Config) validate() error {
 	if !filepath.IsAbs(c.Address) {
 		return fmt.Errorf("address is %q, want the absolute path of vgpud's socket", c.Address)
 	}
-	if c.DefaultCount < 0 {
-		return fmt.Errorf("default_count is %d, want 0 or more", c.DefaultCount)
+	if c.DefaultCount < 0 || c.DefaultCount > request.MaxCount {
+		return fmt.Errorf("default_count is %d, want 0 to %d", c.DefaultCount, request.MaxCount)
 	}
 	if err := c.Limits.Check(); err != nil {
 		return err

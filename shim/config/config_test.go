@@ -110,6 +110,8 @@ func TestLoadRefuses(t *testing.T) {
 		{"a newer version", Sources{ConfigBody: []byte("version = 2")}, []string{"version is 2"}},
 		{"a relative address", Sources{ConfigBody: []byte("address = 'vgpud.sock'")}, []string{"vgpud.sock", "absolute"}},
 		{"a negative count", Sources{ConfigBody: []byte("default_count = -1")}, []string{"default_count", "-1"}},
+		// The control API has 32 bits for it: this one would be 1.
+		{"a count that is too large", Sources{ConfigBody: []byte("default_count = 4294967297")}, []string{"default_count", "4294967297", "0 to 16"}},
 		{"a bad pattern", Sources{ConfigBody: []byte("allow_annotations = ['[']")}, []string{"allow_annotations", "["}},
 		{"a limit of what has none", Sources{ConfigBody: []byte("[limits]\nmodel = 'A100'")}, []string{"limits", "model", "memory"}},
 		{"a limit that is no value", Sources{ConfigBody: []byte("[limits]\nmemory = ['8Gi']")}, []string{"limits", "memory", "quantity"}},

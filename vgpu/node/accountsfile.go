@@ -345,7 +345,7 @@ func (a *accounts) make(boot string, found map[accountKey]foundAccount) (retErr 
 
 func (a *accounts) chunk(i int) memory {
 	b := a.chunks[i]
-	return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), len(b)/8)
+	return unsafe.Slice((*uint64)(unsafe.Pointer(&b[0])), len(b)/8) //nolint:gosec // G103: whole pages that were mapped, so aligned, and none is empty
 }
 
 // grow adds a chunk.

@@ -45,7 +45,7 @@ func makeDir(parent, id string, gpus int) (_ string, retErr error) {
 	}
 	name := id + "-" + hex.EncodeToString(random[:])
 	dir := filepath.Join(parent, name)
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("failed to make a vGPU's directory: %w", err)
 	}
 	defer func() {
@@ -54,7 +54,7 @@ func makeDir(parent, id string, gpus int) (_ string, retErr error) {
 		}
 	}()
 	// Whatever the umask is: the users of the container must get through.
-	if err := os.Chmod(dir, 0o755); err != nil {
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // G302: its parent keeps everybody else out
 		return "", fmt.Errorf("failed to open a vGPU's directory to its container: %w", err)
 	}
 	about, err := json.Marshal(description{1, id, gpus})
@@ -67,10 +67,10 @@ func makeDir(parent, id string, gpus int) (_ string, retErr error) {
 		gpu.RealNVMLFile: nil,
 	} {
 		path := filepath.Join(dir, file)
-		if err := os.WriteFile(path, content, 0o444); err != nil {
+		if err := os.WriteFile(path, content, 0o400); err != nil {
 			return "", fmt.Errorf("failed to fill a vGPU's directory: %w", err)
 		}
-		if err := os.Chmod(path, 0o444); err != nil {
+		if err := os.Chmod(path, 0o444); err != nil { //nolint:gosec // G302: the same
 			return "", fmt.Errorf("failed to fill a vGPU's directory: %w", err)
 		}
 	}

@@ -99,7 +99,7 @@ func (f freezer) group(p process) (string, error) {
 
 // freeze puts processes into a cgroup, made if it is not there, and freezes it.
 func (f freezer) freeze(group string, all []process) error {
-	if err := os.Mkdir(group, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(group, 0o755); err != nil && !errors.Is(err, os.ErrExist) { //nolint:gosec // G301: as all cgroups are
 		return fmt.Errorf("failed to make a cgroup: %w", err)
 	}
 	for _, p := range all {

@@ -600,7 +600,8 @@ func readRecord(k key, sealed []byte) (r record, _ error) {
 	if r.Version < 1 || r.Version > recordVersion {
 		return r, fmt.Errorf("the record has version %d, this vgpud knows up to %d", r.Version, recordVersion)
 	}
-	if r.Dir != k.name || !strings.HasPrefix(r.Dir, r.ID+"-") {
+	// What a record names is removed with its vGPU.
+	if r.Dir != k.name || !strings.HasPrefix(r.Dir, r.ID+"-") || !dirName.MatchString(r.Dir) {
 		return r, fmt.Errorf("the record is damaged: id %q, directory %q", r.ID, r.Dir)
 	}
 	return r, nil

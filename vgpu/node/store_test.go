@@ -4,6 +4,7 @@ package node
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -107,6 +108,25 @@ func someRecord(i int) *record {
 		Container: fmt.Sprintf("container-%d", i), Bundle: "/run/" + strings.Repeat("x", i%97*7),
 		Annotations: map[string]string{"vgpu-shim.dev/weight": fmt.Sprint(i)},
 		Pages:       []pageRecord{{process: process{PID: i + 1, Start: uint64(i)}, Client: uint64(i), Inode: uint64(i)}},
+	}
+}
+
+// vgpud removes what a record names.
+func TestARecordOfADirectoryElsewhereIsDamaged(t *testing.T) {
+	for dir, damaged := range map[string]bool{
+		"0123456789abcdef-0123456789abcdef":          false,
+		"0123456789abcdef-/../../../home":            true,
+		"0123456789abcdef-0123456789abcdef/../../..": true,
+		"0123456789abcdef-":                          true,
+	} {
+		k := key{recordBucket, dir}
+		b, err := json.Marshal(record{Version: recordVersion, ID: "0123456789abcdef", Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readRecord(k, seal(k, b)); (err != nil) != damaged {
+			t.Errorf("%s: %v", dir, err)
+		}
 	}
 }
 

@@ -76,7 +76,12 @@ func TestTheLogAndTheEventsTellOfUnmanagedProcesses(t *testing.T) {
 	d.log.Logger.SetOutput(&log)
 	ended := make(chan error, 1)
 	go func() { ended <- d.loop.poller.run() }()
-	defer func() { d.loop.poller.quit(); <-ended }()
+	defer func() {
+		d.loop.poller.quit()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
 	pid := stranger(t, "echo ready; read end")
 	gpus.SetUsed(gpuUUID(0), pid, 5)
 	for range 2 {

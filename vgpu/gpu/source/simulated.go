@@ -93,7 +93,7 @@ func makeMachine(cfg Config, n int) error {
 		return fmt.Errorf("failed to make room for the simulated machine: %w", err)
 	}
 	tool := filepath.Join(cfg.SimulatedRoot, "bin", "simgpu")
-	out, err := exec.Command(tool, "create", "--gpus", strconv.Itoa(n), cfg.Machine).CombinedOutput()
+	out, err := exec.Command(tool, "create", "--gpus", strconv.Itoa(n), cfg.Machine).CombinedOutput() //nolint:gosec // G204: root configures where it is
 	if err != nil {
 		return fmt.Errorf("failed to create the simulated machine: %s: %w: %s", tool, err, strings.TrimSpace(string(out)))
 	}
