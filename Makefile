@@ -138,7 +138,7 @@ soak-build: setup-test build
 	@$(GOBUILD) -o $(BUILD)/soak ./integration/soak
 
 .PHONY: lint
-lint: setup-lint ## check format, vet, linters, scripts
+lint: setup-lint ## check format, vet, scripts, linters (gosec among them), known vulnerabilities
 	$(say) "format"
 	@out=$$(.tools/bin/gofumpt -l $$(git ls-files -co --exclude-standard '*.go' | grep -v '\.pb\.go$$')); if [ -n "$$out" ]; then echo "not formatted by gofumpt:"; echo "$$out"; exit 1; fi
 	$(say) "go vet"
@@ -147,6 +147,8 @@ lint: setup-lint ## check format, vet, linters, scripts
 	shellcheck -x .ci/run integration/setup/*.sh integration/hardware/*.sh hooks/gate/model/*.sh
 	$(say) "golangci-lint"
 	.tools/bin/golangci-lint run
+	$(say) "known vulnerabilities"
+	@integration/setup/govulncheck.sh
 
 .PHONY: generate generate-offline check-generated
 generate: setup-generate ## make all generated files anew (fetches cuda.h once)

@@ -2,6 +2,8 @@ module github.com/vgpu-shim/vgpu
 
 go 1.26.6
 
+toolchain go1.26.11
+
 require (
 	github.com/NVIDIA/go-nvml v0.13.4-1
 	github.com/NVIDIA/nvidia-container-toolkit v1.20.2

@@ -279,10 +279,29 @@ setup_generate() {
 	go_tool protoc-gen-go-ttrpc "github.com/containerd/ttrpc/cmd/protoc-gen-go-ttrpc@$PROTOC_GEN_GO_TTRPC"
 }
 
+# setup_vulndb makes a database that govulncheck can read of the reports in its Go
+# module, in .tools.
+setup_vulndb() {
+	local module=golang.org/x/vulndb dir=$tools/vulndb-$VULNDB source
+	if [ -d "$dir" ]; then
+		say "vulnerability database $VULNDB: there already"
+		return
+	fi
+	say "making a vulnerability database of its Go module ($module@$VULNDB)"
+	source=$(module_dir "$module" "$VULNDB")
+	make_scratch
+	with_progress "indexdb" env GOBIN="$scratch" CGO_ENABLED=0 GOFLAGS= go install -trimpath "$module/cmd/indexdb@$VULNDB"
+	with_progress "the database" "$scratch/indexdb" -vulns "$source/data/osv" -out "$scratch/vulndb"
+	rm -rf "$tools"/vulndb-*
+	mv "$scratch/vulndb" "$dir"
+}
+
 setup_lint() {
 	apt_install "linting" shellcheck
 	go_tool gofumpt "mvdan.cc/gofumpt@$GOFUMPT"
 	go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$GOLANGCI_LINT"
+	go_tool govulncheck "golang.org/x/vuln/cmd/govulncheck@$GOVULNCHECK"
+	setup_vulndb
 }
 
 setup_model() { apt_install "the grant word's model" "${APT_MODEL[@]}"; }

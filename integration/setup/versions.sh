@@ -75,6 +75,9 @@ PROTOC_GEN_GO=v1.36.12
 PROTOC_GEN_GO_TTRPC=v1.2.9
 GOFUMPT=v0.12.0
 GOLANGCI_LINT=v2.15.0
+GOVULNCHECK=v1.9.0
+# Go's database of vulnerabilities, for machines that do not reach vuln.go.dev.
+VULNDB=v0.0.0-20261105234957-e22db6528018
 
 # cuda.h, read once by "make generate" (the wheel holds it; nothing of it is kept).
 CUDA_RUNTIME_WHEEL=nvidia-cuda-runtime==13.5.37
