@@ -22,12 +22,12 @@ func TestAbsenceOpen(t *testing.T) {
 		n.Launch(harness.Spec{ID: "two", Args: []string{"hog", "--ms", "0"}}),
 	}
 	tenants := n.Tenants(hogs...)
-	n.goOn(tenants, nil)
+	n.GoOn(tenants, nil)
 	n.NoOverlap()
 	if err := n.Daemon.Process().Kill(); err != nil {
 		t.Fatal(err)
 	}
-	n.goOn(tenants, n.submissions()) // one of them waits when vgpud goes
+	n.GoOn(tenants, n.Submissions()) // one of them waits when vgpud goes
 	said := 0
 	for _, h := range hogs {
 		said += strings.Count(h.Output(), "vgpu: vgpud has been away for ")

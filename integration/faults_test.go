@@ -64,43 +64,12 @@ func TestShimKilledInTurn(t *testing.T) {
 	})
 }
 
-// submissions is how much work of each tenant the GPU has seen.
-func (n *node) submissions() map[harness.Tenant]int64 {
-	n.T.Helper()
-	o, err := n.Daemon.Overlap(n.Ctx)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	all := map[harness.Tenant]int64{}
-	for _, tenant := range o.Tenants {
-		all[tenant.Tenant] = tenant.Submissions
-	}
-	return all
-}
-
-// goOn waits until each of the containers has submitted work since "before".
-func (n *node) goOn(tenants map[harness.Tenant]*harness.Container, before map[harness.Tenant]int64) {
-	n.T.Helper()
-	n.Wait(func() error {
-		now := n.submissions()
-		for tenant, c := range tenants {
-			if c.Ended() {
-				n.T.Fatalf("container %s ended: %s", c.ID, c.Output())
-			}
-			if now[tenant] <= before[tenant] {
-				return fmt.Errorf("container %s has submitted nothing since", c.ID)
-			}
-		}
-		return nil
-	})
-}
-
 // vgpud killed and started again: nobody dies, and turns go on.
 func TestDaemonKilled(t *testing.T) {
 	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v})
 		tenants := n.three(1_000_000)
-		n.goOn(tenants, nil)
+		n.GoOn(tenants, nil)
 		for range 3 {
 			if err := n.Daemon.Process().Kill(); err != nil {
 				t.Fatal(err)
@@ -113,7 +82,7 @@ func TestDaemonKilled(t *testing.T) {
 			if err := n.Daemon.Start(n.Ctx); err != nil {
 				t.Fatal(err)
 			}
-			n.goOn(tenants, n.submissions())
+			n.GoOn(tenants, n.Submissions())
 		}
 		n.Run(harness.Spec{ID: "new", Args: []string{"vecadd"}})
 		n.NoOverlap()
@@ -125,11 +94,11 @@ func TestContainerdRestarted(t *testing.T) {
 	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v})
 		tenants := n.three(1_000_000)
-		n.goOn(tenants, nil)
+		n.GoOn(tenants, nil)
 		if err := n.Containerd.Restart(n.Ctx); err != nil {
 			t.Fatal(err)
 		}
-		n.goOn(tenants, n.submissions())
+		n.GoOn(tenants, n.Submissions())
 		for _, c := range tenants {
 			if out, err := c.Exec(n.Ctx, "echo", "here"); err != nil || out != "here\n" {
 				t.Errorf("exec in %s after the restart: %q, %v", c.ID, out, err)

@@ -119,7 +119,7 @@ func TestCordonedGPU(t *testing.T) {
 	first := n.gpus()[0].UUID
 	resident := n.Launch(harness.Spec{ID: "resident", Args: burstArgs(1_000_000)})
 	lives := n.Tenants(resident)
-	n.goOn(lives, nil)
+	n.GoOn(lives, nil)
 
 	n.inject(0, "--compute-mode", "exclusive")
 	n.shows(0, "CORDONED", "EXCLUSIVE_PROCESS")
@@ -138,7 +138,7 @@ func TestCordonedGPU(t *testing.T) {
 	if got := n.on("cordoned", nil); got != 1 {
 		t.Errorf("with the first GPU cordoned it was on %d", got)
 	}
-	n.goOn(lives, n.submissions())
+	n.GoOn(lives, n.Submissions())
 
 	drain, err := n.Daemon.Follow("drain", "gpus", "drain", first, "--wait")
 	if err != nil {

@@ -144,7 +144,7 @@ func TestFrozenOverrun(t *testing.T) {
 		b := n.Launch(harness.Spec{ID: "own-b", Args: burstArgs(1_000_000)})
 		theirs := n.tenant(b)
 		events.wait("FROZEN", "own", 3)
-		n.goOn(map[harness.Tenant]*harness.Container{theirs: b}, n.submissions())
+		n.GoOn(map[harness.Tenant]*harness.Container{theirs: b}, n.Submissions())
 		a.let(t)
 		n.endsWith(a.Container, 7)
 		if events.count("THAWED", "own") < 3 {
@@ -168,7 +168,7 @@ func TestFrozenOverrun(t *testing.T) {
 		if err := a.Remove(n.Ctx); err != nil {
 			t.Error(err)
 		}
-		n.goOn(map[harness.Tenant]*harness.Container{n.tenant(b): b}, n.submissions())
+		n.GoOn(map[harness.Tenant]*harness.Container{n.tenant(b): b}, n.Submissions())
 		n.kill(b)
 	})
 

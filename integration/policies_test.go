@@ -159,7 +159,7 @@ func TestNative(t *testing.T) {
 		n.Launch(harness.Spec{ID: "two", Args: []string{"hog", "--ms", "0"}}),
 	}
 	tenants := n.Tenants(hogs...)
-	n.goOn(tenants, nil)
+	n.GoOn(tenants, nil)
 	n.NoOverlap()
 	n.cli("policy", "native")
 	n.Wait(func() error {
@@ -172,7 +172,7 @@ func TestNative(t *testing.T) {
 	// And back: they take turns again once each had one that began after that.
 	n.cli("policy", "default")
 	for range 2 {
-		n.goOn(tenants, n.submissions())
+		n.GoOn(tenants, n.Submissions())
 	}
 	n.alone(monotonic(t), hogs...)
 }
@@ -192,7 +192,7 @@ func monotonic(t *testing.T) time.Duration {
 func (n *node) alone(from time.Duration, all ...*harness.Container) {
 	n.T.Helper()
 	for range 3 {
-		n.goOn(n.Tenants(all...), n.submissions())
+		n.GoOn(n.Tenants(all...), n.Submissions())
 	}
 	log, err := n.Daemon.Log(n.Ctx)
 	if err != nil {

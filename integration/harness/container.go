@@ -112,6 +112,16 @@ func (c *Containerd) Launch(ctx context.Context, s Spec) (*Container, error) {
 	return container, nil
 }
 
+// Found is a container that somebody else has started on this daemon, in a
+// namespace of theirs. Who started it removes it.
+func (c *Containerd) Found(namespace, id string, pid int) (*Container, error) {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("failed to open process %d of container %s: %w", pid, id, err)
+	}
+	return &Container{ID: id, PID: pid, daemon: c.in(namespace), pidfd: pidfd}, nil
+}
+
 // Run starts a container, waits for its end, removes it, and returns its output
 // and exit status.
 func (c *Containerd) Run(ctx context.Context, s Spec) (output string, status int, err error) {

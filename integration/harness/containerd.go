@@ -114,7 +114,7 @@ func (c *Containerd) Start(ctx context.Context) error {
 	cmd := exec.Command(filepath.Join(c.bin, "containerd"), "--config", c.config)
 	cmd.Env = c.env
 	var err error
-	c.process, err = startProcess("containerd "+string(c.Version), filepath.Join(c.Dir, "containerd.log"), cmd)
+	c.process, err = StartProcess("containerd "+string(c.Version), filepath.Join(c.Dir, "containerd.log"), cmd)
 	if err != nil {
 		return err
 	}

@@ -117,7 +117,7 @@ func (d *Daemon) Start(ctx context.Context) error {
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + d.Dir, "TMPDIR=" + d.Dir}
 	cmd.Env = append(cmd.Env, d.env...)
 	var err error
-	d.process, err = startProcess("vgpud", filepath.Join(d.Dir, "vgpud.log"), cmd)
+	d.process, err = StartProcess("vgpud", filepath.Join(d.Dir, "vgpud.log"), cmd)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (d *Daemon) CLI(ctx context.Context, args ...string) (string, error) {
 // What it writes is in the Process's log, which is named after name.
 func (d *Daemon) Follow(name string, args ...string) (*Process, error) {
 	cmd := d.cli(context.Background(), args...)
-	return startProcess("vgpu "+strings.Join(args, " "), filepath.Join(d.Dir, name+".log"), cmd)
+	return StartProcess("vgpu "+strings.Join(args, " "), filepath.Join(d.Dir, name+".log"), cmd)
 }
 
 func (d *Daemon) cli(ctx context.Context, args ...string) *exec.Cmd {

@@ -61,6 +61,9 @@ func DefaultPaths() (Paths, error) {
 	return p, nil
 }
 
+// ShimProgram is the file name of our shim.
+const ShimProgram = "containerd-shim-vgpu-v1"
+
 // Version names a supported containerd.
 type Version string
 

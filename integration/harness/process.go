@@ -40,8 +40,8 @@ var spawner = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// startProcess starts cmd. The process dies with this one, however that ends.
-func startProcess(name, log string, cmd *exec.Cmd) (*Process, error) {
+// StartProcess starts cmd. The process dies with this one, however that ends.
+func StartProcess(name, log string, cmd *exec.Cmd) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err

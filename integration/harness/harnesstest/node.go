@@ -98,6 +98,27 @@ func StartFrom(t *testing.T, paths harness.Paths, rootfs string, o harness.Optio
 	return &Node{n, t, ctx, rootfs}
 }
 
+// StartRenamed is Start with our shim under the name of runc's, too, where
+// containerd looks first: as where it was installed in that one's place.
+func StartRenamed(t *testing.T, rootfs string, o harness.Options) *Node {
+	t.Helper()
+	paths, err := harness.DefaultPaths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	built := paths.Bin
+	paths.Bin = t.TempDir()
+	for name, program := range map[string]string{
+		"vgpu": "vgpu", "vgpud": "vgpud",
+		harness.ShimProgram: harness.ShimProgram, "containerd-shim-runc-v2": harness.ShimProgram,
+	} {
+		if err := os.Symlink(filepath.Join(built, program), filepath.Join(paths.Bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return StartFrom(t, paths, rootfs, o)
+}
+
 // Sub is the Node for a subtest.
 func (n *Node) Sub(t *testing.T) *Node { return &Node{n.Node, t, n.Ctx, n.rootfs} }
 

@@ -113,3 +113,34 @@ func (n *Node) NoOverlap() harness.Overlap {
 	}
 	return o
 }
+
+// Submissions is how much work of each tenant the simulated GPUs have seen.
+func (n *Node) Submissions() map[harness.Tenant]int64 {
+	n.T.Helper()
+	o, err := n.Daemon.Overlap(n.Ctx)
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	all := map[harness.Tenant]int64{}
+	for _, tenant := range o.Tenants {
+		all[tenant.Tenant] = tenant.Submissions
+	}
+	return all
+}
+
+// GoOn waits until each of the containers has submitted work since "before".
+func (n *Node) GoOn(tenants map[harness.Tenant]*harness.Container, before map[harness.Tenant]int64) {
+	n.T.Helper()
+	n.Wait(func() error {
+		now := n.Submissions()
+		for tenant, c := range tenants {
+			if c.Ended() {
+				n.T.Fatalf("container %s ended: %s", c.ID, c.Output())
+			}
+			if now[tenant] <= before[tenant] {
+				return fmt.Errorf("container %s has submitted nothing since", c.ID)
+			}
+		}
+		return nil
+	})
+}
