@@ -46,13 +46,13 @@ test: setup-test build musl nogate ## run all tests: Go, C, real containers (nee
 	$(say) "tests of the product (Go, and C through Go)"
 	$(GO) test -count=1 -timeout 10m $$($(GO) list ./... | grep -v '/integration')
 	$(say) "tests of the simulated GPU, and on real containers under each containerd"
-	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -v '/integration/clients')
+	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -v '/integration/\(clients\|neighbours\)')
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-conformance setup-cross setup-generate setup-lint setup-model
+.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-conformance setup-cross setup-generate setup-lint setup-model
 setup: ## bring in everything: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-musl setup-test setup-clients setup-conformance setup-cross setup-generate setup-lint setup-model: setup-%:
+setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-conformance setup-cross setup-generate setup-lint setup-model: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated
@@ -113,9 +113,11 @@ test-arm64: setup-cross ## the driver library's tests on arm64 programs, under q
 test-musl: setup-musl ## and on programs that are linked with musl (needs root)
 	VGPU_TEST_TOOLCHAIN=musl $(GO) test -count=1 -timeout 10m -skip '$(NATIVE_ONLY)|$(STRACED)|$(TRAPS)' ./hooks/driver/test
 
-.PHONY: test-clients
+.PHONY: test-clients test-neighbours
 test-clients: setup-clients build musl ## CUDA and NVML programs that nobody here wrote, in real containers; writes docs/clients.md (needs root)
 	$(GO) test -count=1 -timeout 20m ./integration/clients
+test-neighbours: setup-neighbours build ## the shim with those above and below it: crun (needs root)
+	$(GO) test -count=1 -timeout 20m ./integration/neighbours
 
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
 .PHONY: soak soak-short

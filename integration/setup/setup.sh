@@ -4,7 +4,7 @@
 # Brings in what building, the demo and the tests need, on Debian 12 as root
 # with Go, gcc and make present:
 #
-#   setup.sh build|demo|musl|test|clients|conformance|cross|generate|lint|model|all
+#   setup.sh build|demo|musl|test|clients|neighbours|conformance|cross|generate|lint|model|all
 #
 # Debian packages come from apt; containerd, runc and Go tools go into .tools in
 # the repository and nowhere else. What is there already is used again; what an
@@ -85,17 +85,19 @@ apt_install() {
 }
 
 # apt_unpack PACKAGE VERSION unpacks a Debian package into .tools/debian/PACKAGE
-# without installing it.
+# without installing it; a third argument is the codename of another release, and
+# the directory then PACKAGE-VERSION.
 apt_unpack() {
-	local package=$1 version=$2 dir=$tools/debian/$1 got debs
+	local package=$1 version=$2 release=${3-} got debs
+	local dir=$tools/debian/$package${release:+-$version}
 	got=$(cat "$dir/.version" 2>/dev/null || true)
 	case $got in
 	"$version"*)
-		say "$package $got: there already (.tools/debian/$package)"
+		say "$package $got: there already (${dir#"$root/"})"
 		return
 		;;
 	esac
-	apt_update
+	if [ -n "$release" ]; then other_release "$release"; else apt_update; fi
 	say "fetching Debian's $package $version into .tools (it is not installed)"
 	make_scratch
 	# apt drops privileges to _apt for the download, and warns when that user
@@ -104,14 +106,14 @@ apt_unpack() {
 	download=$(mktemp -d)
 	if id _apt >/dev/null 2>&1; then chown _apt "$download"; fi
 	chmod 0755 "$download"
-	(cd "$download" && with_progress "apt-get download $package" apt-get -qq download "$package")
+	(cd "$download" && with_progress "apt-get download $package" apt-get -qq ${release:+"${apt_release[@]}"} download "$package")
 	debs=("$download"/*.deb)
 	got=$(dpkg-deb -f "${debs[0]}" Version)
 	case $got in
 	"$version"*) ;;
 	*)
 		rm -rf "$download"
-		die "Debian offers $package $got, wanted $version: this needs Debian 12"
+		die "Debian offers $package $got, wanted $version: this needs ${release:-Debian 12}"
 		;;
 	esac
 	dpkg-deb -x "${debs[0]}" "$scratch/package"
@@ -268,6 +270,8 @@ setup_pycuda() {
 
 # shellcheck source=integration/setup/suites.sh
 . "$here/suites.sh"
+# shellcheck source=integration/setup/neighbours.sh
+. "$here/neighbours.sh"
 
 setup_musl() { apt_install "the musl build" "${APT_MUSL[@]}"; }
 
@@ -306,7 +310,7 @@ setup_lint() {
 
 setup_model() { apt_install "the grant word's model" "${APT_MODEL[@]}"; }
 
-[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|conformance|cross|generate|lint|model|all"
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|neighbours|conformance|cross|generate|lint|model|all"
 mkdir -p "$tools"
 # Two runs at once take turns; the lock goes with the process.
 exec 9>"$tools/.lock"
@@ -321,12 +325,13 @@ demo) parts=(build demo) ;;
 musl) parts=(build musl) ;;
 test) parts=(build demo musl test) ;;
 clients) parts=(build demo musl test clients) ;;
+neighbours) parts=(build demo test neighbours) ;;
 conformance) parts=(build demo test conformance) ;;
 cross) parts=(build musl cross) ;;
 generate) parts=(build generate) ;;
 lint) parts=(lint) ;;
 model) parts=(model) ;;
-all) parts=(build demo musl test clients conformance cross generate lint model) ;;
+all) parts=(build demo musl test clients neighbours conformance cross generate lint model) ;;
 *) die "unknown part $1" ;;
 esac
 for part in "${parts[@]}"; do

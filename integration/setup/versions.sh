@@ -26,6 +26,12 @@ CONTAINERD_CRI_TAGS="no_btrfs no_devmapper no_zfs"
 CRI_TOOLS=v1.37.0
 CNI_PLUGINS=v1.10.0
 
+# What stands above and below the shim where people use it. Those of Debian 12,
+# and of Debian 13, which run on 12 as they are, but for the C library of crun.
+DEBIAN_CRUN=1.8.1
+NEWER_CRUN=1.21
+NEWER_LIBC=2.41
+
 # Debian packages, by what needs them.
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
@@ -36,6 +42,7 @@ APT_CLIENTS=(g++ python3-dev python3-numpy python3-setuptools python3-wheel # wh
 APT_MUSL=(musl-tools)                       # the other C library
 APT_CROSS=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static) # arm64, and what runs it
 APT_MODEL=(spin)                            # the model checker
+APT_NEIGHBOURS=(libyajl2 libcap2 libsystemd0 patchelf) # what crun is linked with, and what links it otherwise
 APT_CONFORMANCE=(iptables)                  # what the network plugin portmap calls
 APT_GENERATE=(protobuf-compiler libprotobuf-dev python3-pip)
 
