@@ -19,8 +19,14 @@ func TestMain(m *testing.M) { os.Exit(harnesstest.Main(m, &rootfs)) }
 // node is a harness.Node for one test; what goes wrong with it fails the test.
 type node struct{ *harnesstest.Node }
 
-// startRenamed starts a node with one simulated GPU, whose turns can be looked at,
-// and whose containerd finds our shim in the place of runc's.
+// start starts a node with one simulated GPU, whose turns can be looked at.
+func start(t *testing.T, o harness.Options) *node {
+	t.Helper()
+	o.Daemon.LogLevel = "trace"
+	return &node{harnesstest.Start(t, rootfs, o)}
+}
+
+// startRenamed starts one whose containerd finds our shim in the place of runc's.
 func startRenamed(t *testing.T, o harness.Options) *node {
 	t.Helper()
 	o.Daemon.LogLevel = "trace"

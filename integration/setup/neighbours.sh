@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # tools, scratch and the functions are those of setup.sh
 #
-# What stands above and below the shim where people use it: crun. Sourced by
-# setup.sh, never run.
+# What stands above and below the shim where people use it: nerdctl, docker,
+# crun. Sourced by setup.sh, never run.
 
 # other_release CODENAME reads the package lists of another release of Debian, from
 # where this machine's own come from, and sets apt_release to the options with
@@ -39,8 +39,24 @@ newer_crun() {
 	"$dir/bin/crun" --version >/dev/null || die "crun $NEWER_CRUN does not run with Debian 13's C library"
 }
 
+# nerdctl's program imports a module of its own tests that can not be had; an
+# interface of it is all that is used.
+fill_nerdctl() {
+	local source=$scratch/source
+	cp -r "$(module_dir github.com/containerd/nerdctl/v2 "$NERDCTL")" "$source"
+	chmod -R u+w "$source"
+	mkdir -p "$source/mod/tigron/tig"
+	printf 'module github.com/containerd/nerdctl/mod/tigron\n' >"$source/mod/tigron/go.mod"
+	printf 'package tig\n\nimport "testing"\n\ntype T interface{ testing.TB }\n' >"$source/mod/tigron/tig/t.go"
+	in_module "$source" build -ldflags "-s -w" -o "$1/nerdctl" ./cmd/nerdctl
+}
+
 setup_neighbours() {
 	apt_install "what stands beside the shim" "${APT_NEIGHBOURS[@]}"
 	apt_unpack crun "$DEBIAN_CRUN"
 	newer_crun
+	apt_unpack docker.io "$DEBIAN_DOCKER"
+	apt_unpack docker.io "$NEWER_DOCKER" trixie
+	apt_unpack docker-cli "$NEWER_DOCKER" trixie
+	suite nerdctl "nerdctl $NERDCTL" fill_nerdctl
 }

@@ -31,6 +31,9 @@ CNI_PLUGINS=v1.10.0
 DEBIAN_CRUN=1.8.1
 NEWER_CRUN=1.21
 NEWER_LIBC=2.41
+DEBIAN_DOCKER=20.10.24
+NEWER_DOCKER=26.1.5
+NERDCTL=v2.3.5
 
 # Debian packages, by what needs them.
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
@@ -42,7 +45,7 @@ APT_CLIENTS=(g++ python3-dev python3-numpy python3-setuptools python3-wheel # wh
 APT_MUSL=(musl-tools)                       # the other C library
 APT_CROSS=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static) # arm64, and what runs it
 APT_MODEL=(spin)                            # the model checker
-APT_NEIGHBOURS=(libyajl2 libcap2 libsystemd0 patchelf) # what crun is linked with, and what links it otherwise
+APT_NEIGHBOURS=(libyajl2 libcap2 libsystemd0 patchelf libdevmapper1.02.1) # what crun and docker are linked with
 APT_CONFORMANCE=(iptables)                  # what the network plugin portmap calls
 APT_GENERATE=(protobuf-compiler libprotobuf-dev python3-pip)
 
