@@ -3,6 +3,7 @@
 package source
 
 import (
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -23,7 +24,14 @@ import (
 
 // openNVML opens the real driver.
 func openNVML(cfg Config) (gpu.Inventory, error) {
-	i, err := open(cfg, "nvml", "libnvidia-ml.so.1")
+	lib := cfg.NVML
+	if lib == nil {
+		var err error
+		if lib, err = load("libnvidia-ml.so.1"); err != nil {
+			return nil, err
+		}
+	}
+	i, err := open(cfg, "nvml", lib)
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +89,16 @@ func listDriver(lib nvml.Interface, cfg Config) (nvcdi.Interface, *specs.Contain
 // listIn looks in these directories; in the usual ones if none is named.
 func listIn(lib nvml.Interface, cfg Config, dirs ...string) (nvcdi.Interface, *specs.ContainerEdits, error) {
 	// All hooks are off: they would run ldconfig and make links in the container, and
-	// the take-over leaves nothing for them to do.
+	// the take-over leaves nothing for them to do (see library). The sockets of the
+	// host's daemons are left out: by the one of MPS a container starts a server that
+	// others meet, by those of nvidia-persistenced and the fabric manager it sets what
+	// all share.
 	gen, err := nvcdi.New(
 		nvcdi.WithNvmlLib(lib),
 		nvcdi.WithMode(nvcdi.ModeNvml),
+		nvcdi.WithDriverRoot(cmp.Or(cfg.DriverRoot, "/")),
 		nvcdi.WithDisabledHooks(nvcdi.AllHooks),
-		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
+		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils, nvcdi.FeatureDisableIPCDiscoverer),
 		nvcdi.WithLogger(toolkitLog(cfg.Log)),
 		nvcdi.WithLibrarySearchPaths(dirs),
 	)
@@ -125,10 +137,12 @@ func collect(d *gpu.Driver, edits []*specs.ContainerEdits) error {
 			case plainLibrary(m.ContainerPath):
 				d.Libraries = append(d.Libraries, library(m.HostPath, name))
 			default:
-				d.Mounts = append(d.Mounts, &v1.Mount{
-					Source: m.HostPath, Destination: m.ContainerPath, Type: "bind",
-					Options: mountOptions(m.Options),
-				})
+				for _, name := range library(m.HostPath, name).Names {
+					d.Mounts = append(d.Mounts, &v1.Mount{
+						Source: m.HostPath, Destination: path.Join(path.Dir(m.ContainerPath), name), Type: "bind",
+						Options: mountOptions(m.Options),
+					})
+				}
 			}
 		}
 		var err error
@@ -171,9 +185,11 @@ func plainLibrary(p string) bool {
 	return false
 }
 
-// library is a library with its file name and its soname, under which the
-// driver's own parts load it. Without ldconfig or links in the container both
-// must be there.
+// library is a file of the driver under all names by which it is looked for: its
+// own; if it is a library its soname, under which the driver's parts and programs
+// load it; and the name for linking, if the host has a link of that name beside it.
+// They are what ldconfig and the toolkit's create-symlinks would make in the
+// container, which then needs neither.
 func library(host, name string) gpu.Library {
 	l := gpu.Library{Source: host, Names: []string{name}}
 	f, err := elf.Open(host)
@@ -181,10 +197,31 @@ func library(host, name string) gpu.Library {
 		return l
 	}
 	defer f.Close()
-	if so, err := f.DynString(elf.DT_SONAME); err == nil && len(so) == 1 && so[0] != name && so[0] == filepath.Base(so[0]) {
-		l.Names = append(l.Names, so[0])
+	base, _, isLibrary := strings.Cut(name, ".so")
+	if !isLibrary {
+		return l
 	}
+	add := func(other string) {
+		if other != "" && other == filepath.Base(other) && !slices.Contains(l.Names, other) {
+			l.Names = append(l.Names, other)
+		}
+	}
+	if so, err := f.DynString(elf.DT_SONAME); err == nil && len(so) == 1 {
+		add(so[0])
+	}
+	link := base + ".so"
+	if _, err := os.Lstat(filepath.Join(filepath.Dir(host), link)); err == nil {
+		add(link)
+	}
+	add(fixedLinks[base])
 	return l
+}
+
+// fixedLinks are names that the toolkit makes on every node, whether the host has
+// them or not: programs rely on them.
+var fixedLinks = map[string]string{
+	"libnvidia-opticalflow": "libnvidia-opticalflow.so",
+	"libGLX_nvidia":         "libGLX_indirect.so.0",
 }
 
 // mountOptions makes CDI's options fit what the take-over allows: read-only

@@ -41,7 +41,11 @@ func openSimulated(cfg Config, n int) (gpu.Inventory, error) {
 	if err := os.Setenv(machineEnv, cfg.Machine); err != nil {
 		return nil, fmt.Errorf("failed to name the simulated machine: %w", err)
 	}
-	i, err := open(cfg, "sim:"+strconv.Itoa(n), ml)
+	lib, err := load(ml)
+	if err != nil {
+		return nil, err
+	}
+	i, err := open(cfg, "sim:"+strconv.Itoa(n), lib)
 	if err != nil {
 		return nil, fmt.Errorf("failed to open the simulated machine %s: %w", cfg.Machine, err)
 	}

@@ -26,6 +26,10 @@ type Config struct {
 	// SimulatedRoot is where the simulated driver is installed; Machine the
 	// directory of its machine, made if it is not there.
 	SimulatedRoot, Machine string
+	// DriverRoot is the directory below which the real driver is installed; empty: /.
+	DriverRoot string
+	// NVML is what the real driver is asked through; nil: the host's library.
+	NVML nvml.Interface
 	// Poll is how often the state of the GPUs is looked at that NVML does not
 	// tell by itself; 5 s if it is 0.
 	Poll time.Duration
@@ -132,12 +136,16 @@ func check(path string) error {
 	return nil
 }
 
-// open initialises the NVML at path, a file or a soname, and reads the GPUs.
-func open(cfg Config, name, path string) (_ *inventory, retErr error) {
+// load loads the NVML at path, a file or a soname.
+func load(path string) (nvml.Interface, error) {
 	if err := check(path); err != nil {
 		return nil, err
 	}
-	lib := nvml.New(nvml.WithLibraryPath(path))
+	return nvml.New(nvml.WithLibraryPath(path)), nil
+}
+
+// open initialises an NVML and reads the GPUs.
+func open(cfg Config, name string, lib nvml.Interface) (_ *inventory, retErr error) {
 	if ret := lib.Init(); ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("failed to initialise NVML: %w", ret)
 	}
