@@ -62,11 +62,14 @@ func (s *service) Create(ctx context.Context, r *taskv3.CreateTaskRequest) (*tas
 	if req.Count == 0 {
 		return s.TTRPCTaskService.Create(ctx, r)
 	}
+	if err := checkQuota(req, summary); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
 	if r.GetCheckpoint() != "" {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s asks for a vGPU and can not be restored from a checkpoint: %w",
 			r.GetID(), errdefs.ErrFailedPrecondition))
 	}
-	return s.createWithVGPU(ctx, r, h, config, req, pod(summary))
+	return s.createWithVGPU(ctx, r, h, config, req, summary)
 }
 
 // wanted is the request that the container makes. The pause container of a pod
@@ -100,7 +103,7 @@ func pod(s bundle.Summary) *v1.Pod {
 // createWithVGPU makes the vGPU, puts it into config.json and creates the
 // container. Whatever fails, what was done before is undone, last first.
 func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskRequest, h handler, config *bundle.Config,
-	req request.Request, pod *v1.Pod,
+	req request.Request, summary bundle.Summary,
 ) (_ *taskv3.CreateTaskResponse, retErr error) {
 	ns, err := namespaces.NamespaceRequired(ctx)
 	if err != nil {
@@ -123,7 +126,15 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 		Containerd: s.containerd,
 		Instance:   rand.Text(),
 	}
-	answer, err := s.createVGPU(ctx, dir, state, req, h.DefaultCount, pod)
+	answer, err := s.createVGPU(ctx, state, &v1.CreateRequest{
+		Container:    container(state),
+		Instance:     state.Instance,
+		Bundle:       dir,
+		Annotations:  req.Annotations(),
+		DefaultCount: uint32(h.DefaultCount), //nolint:gosec // G115: Load has checked that it is 0 to 16
+		Pod:          pod(summary),
+		Requirements: requirements(h, summary.Process.Env),
+	})
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
@@ -157,8 +168,8 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 // may be a vGPU, even if this process dies before the answer. On an error
 // nothing is left, unless vgpud stopped answering in the middle: then the
 // state file stays, for Stop.
-func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State, req request.Request, defaultCount int, pod *v1.Pod,
-) (_ *v1.CreateResponse, err error) {
+func (s *service) createVGPU(ctx context.Context, state bundle.State, request *v1.CreateRequest) (_ *v1.CreateResponse, err error) {
+	dir := request.GetBundle()
 	if err := state.Write(dir); err != nil {
 		return nil, err
 	}
@@ -175,14 +186,7 @@ func (s *service) createVGPU(ctx context.Context, dir string, state bundle.State
 		return nil, errors.Join(err, bundle.RemoveState(dir))
 	}
 	defer c.close()
-	answer, err := c.Create(limited, &v1.CreateRequest{
-		Container:    container(state),
-		Instance:     state.Instance,
-		Bundle:       dir,
-		Annotations:  req.Annotations(),
-		DefaultCount: uint32(defaultCount), //nolint:gosec // G115: Load has checked that it is 0 to 16
-		Pod:          pod,
-	})
+	answer, err := c.Create(limited, request)
 	if err != nil {
 		undo(limited, dir, state)
 		return nil, failed("create the vGPU of container "+state.ID, state.Address, err)

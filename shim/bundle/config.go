@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -34,9 +35,37 @@ type Config struct {
 // edit at all.
 type Summary struct {
 	Annotations map[string]string `json:"annotations"`
-	Linux       struct {
+	Process     struct {
+		Env []string `json:"env"`
+	} `json:"process"`
+	Linux struct {
 		CgroupsPath string `json:"cgroupsPath"`
+		Resources   struct {
+			Devices []DeviceRule `json:"devices"`
+		} `json:"resources"`
 	} `json:"linux"`
+}
+
+// DeviceRule is a rule of the device cgroup. A number that is absent, or negative,
+// stands for any, and so do the types "a" and "".
+type DeviceRule struct {
+	Allow  bool   `json:"allow"`
+	Type   string `json:"type"`
+	Major  *int64 `json:"major"`
+	Minor  *int64 `json:"minor"`
+	Access string `json:"access"`
+}
+
+// AllDevices says whether the container may open every character device, as a
+// privileged one may: the last rule for all of them allows it.
+func (s Summary) AllDevices() (all bool) {
+	for _, r := range s.Linux.Resources.Devices {
+		wild := func(n *int64) bool { return n == nil || *n < 0 }
+		if r.Type != "b" && wild(r.Major) && wild(r.Minor) && (r.Access == "" || strings.ContainsAny(r.Access, "rw")) {
+			all = r.Allow
+		}
+	}
+	return all
 }
 
 // LoadConfig reads the config.json in the directory dir.

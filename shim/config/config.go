@@ -39,6 +39,9 @@ type Config struct {
 	// AllowAnnotations are patterns (path.Match) for the annotations that a
 	// container may use.
 	AllowAnnotations []string
+	// DisableRequire: what the image asks of the driver (NVIDIA_REQUIRE_*) is not
+	// looked at. NVIDIA's toolkit has it under the same name.
+	DisableRequire bool
 	// Limits are the most that a container may ask for.
 	Limits request.Limits
 	// Runc are options for the runc task service.
@@ -120,6 +123,7 @@ type document struct {
 	Address          *string        `toml:"address"`
 	DefaultCount     *int           `toml:"default_count"`
 	AllowAnnotations *[]string      `toml:"allow_annotations"`
+	DisableRequire   *bool          `toml:"disable_require"`
 	Limits           map[string]any `toml:"limits"`
 	Runc             struct {
 		BinaryName    *string `toml:"binary_name"`
@@ -163,6 +167,7 @@ func (c *Config) overlay(data []byte) error {
 	set(&c.Address, d.Address)
 	set(&c.DefaultCount, d.DefaultCount)
 	set(&c.AllowAnnotations, d.AllowAnnotations)
+	set(&c.DisableRequire, d.DisableRequire)
 	for key, value := range d.Limits {
 		if c.Limits == nil {
 			c.Limits = request.Limits{}

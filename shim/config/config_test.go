@@ -83,6 +83,7 @@ shim_cgroup = "/shims"
 			Sources{File: file(t, "[limits]\nmemory = '8Gi'\nweight = 200\nmin-share = 0.5"), ConfigBody: []byte("[limits]\nweight = '100'")},
 			with(func(c *Config) { c.Limits = request.Limits{"memory": "8Gi", "weight": "100", "min-share": "0.5"} }),
 		},
+		{"images' requirements not looked at", Sources{ConfigBody: []byte("disable_require = true")}, with(func(c *Config) { c.DisableRequire = true })},
 		{"no annotation allowed", Sources{ConfigBody: []byte("allow_annotations = []")}, with(func(c *Config) { c.AllowAnnotations = []string{} })},
 	} {
 		t.Run(c.description, func(t *testing.T) {
@@ -193,7 +194,8 @@ func TestTheShippedConfigurationIsTheDefault(t *testing.T) {
 	if diff := cmp.Diff(request.LimitKeys(), slices.Sorted(maps.Keys(whole.Limits))); diff != "" {
 		t.Errorf("%s has other limits than there are: -want +got:\n%s", shipped, diff)
 	}
-	for _, of := range []reflect.Type{reflect.TypeFor[document](), reflect.TypeFor[document]().Field(5).Type} {
+	runc, _ := reflect.TypeFor[document]().FieldByName("Runc")
+	for _, of := range []reflect.Type{reflect.TypeFor[document](), runc.Type} {
 		for i := range of.NumField() {
 			if key := of.Field(i).Tag.Get("toml"); key == strings.ToLower(key) && !regexp.MustCompile(`(?m)^(`+key+` = |\[`+key+`\]$)`).MatchString(all) {
 				t.Errorf("%s does not know %s", shipped, key)

@@ -23,6 +23,8 @@ type GPU struct {
 	Model       string
 	MemoryBytes uint64
 	PCIBusID    string
+	Brand       string       // in the words of NVIDIA_REQUIRE_*, such as tesla; empty: not known
+	Arch        string       // compute capability, such as 9.0; empty: not known
 	Devices     []*v1.Device // its own device nodes
 }
 
@@ -59,9 +61,10 @@ type Inventory interface {
 
 // Driver is the host's driver as a container needs it, before the take-over.
 type Driver struct {
-	Version string // such as 580.65.06
-	CUDA    string // host path of the real libcuda.so.<version>
-	NVML    string // host path of the real libnvidia-ml.so.<version>
+	Version     string // such as 580.65.06
+	CUDAVersion string // the newest that it serves, such as 13.0; empty: not known
+	CUDA        string // host path of the real libcuda.so.<version>
+	NVML        string // host path of the real libnvidia-ml.so.<version>
 	// The same built for musl, of the same version; both are empty if there is
 	// none.
 	CUDAMusl, NVMLMusl string

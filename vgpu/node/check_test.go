@@ -99,14 +99,20 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 			annotation("weight", long), annotation(strings.Repeat("x", maxKey), "1")),
 		invalid("must be a whole number", annotation("weight", "0"), annotation("weight", "many")),
 	)
+	requirement := func(value string) any { return map[string]string{"NVIDIA_REQUIRE_CUDA": value} }
 	table := map[string]struct {
 		good   proto.Message
 		fields map[string][]bad
 	}{
 		"Create": {&v1.CreateRequest{}, map[string][]bad{
 			"container.containerd": name, "container.namespace": name, "container.id": name, "instance": name,
-			"bundle":        append(name, invalid("absolute", "relative")...),
-			"annotations":   append(annotations, invalid("unknown key", annotation("memroy", "1Gi"), annotation("", "1"))...),
+			"bundle":      append(name, invalid("absolute", "relative")...),
+			"annotations": append(annotations, invalid("unknown key", annotation("memroy", "1Gi"), annotation("", "1"))...),
+			"requirements": slices.Concat(
+				invalid("must be at most", many, requirement(strings.Repeat("cuda>=1 ", maxRequirement))),
+				invalid("printable", requirement("cuda>=1\x00"), map[string]string{"\n": ""}),
+				invalid("no condition", requirement("cuda"), requirement("brand<x")),
+			),
 			"default_count": append(invalid("above 16", uint32(17), uint32(1<<32-1)), invalid("no vGPU", uint32(0))...),
 			"pod.namespace": text, "pod.name": text, "pod.uid": text, "pod.container": text,
 		}},

@@ -54,6 +54,9 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	if err := possible(d.inventory.GPUs(), req); err != nil {
 		return nil, err
 	}
+	if err := met(d.inventory.Driver(), d.inventory.GPUs(), req, r.GetRequirements()); err != nil {
+		return nil, err
+	}
 	bundle, err := bundleFile(r.GetBundle())
 	if err != nil {
 		return nil, err
@@ -211,6 +214,7 @@ func checkCreate(r *v1.CreateRequest) error {
 	}
 	f.annotations(r.GetAnnotations())
 	f.pod(r.GetPod())
+	f.requirements(r.GetRequirements())
 	if n := r.GetDefaultCount(); n > request.MaxCount {
 		f.add("default_count", fmt.Sprintf("%d is above %d", n, request.MaxCount))
 	}

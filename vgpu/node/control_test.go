@@ -165,6 +165,41 @@ func TestCreateRefuses(t *testing.T) {
 			[]string{"Test GPU"},
 			errdefs.IsFailedPrecondition,
 		},
+		{
+			"an image of a newer CUDA", func(r *v1.CreateRequest) {
+				r.Requirements = map[string]string{"NVIDIA_REQUIRE_CUDA": "cuda>=13.1 brand=geforce,driver>=1"}
+			},
+			[]string{"CUDA 13.1", `NVIDIA_REQUIRE_CUDA="cuda>=13.1 brand=geforce,driver>=1"`, "is 1.0", "up to 12.4", "brand tesla", "NVIDIA_DISABLE_REQUIRE", "disable_require"},
+			errdefs.IsFailedPrecondition,
+		},
+		{
+			"an image of another GPU than may be bound to", func(r *v1.CreateRequest) {
+				r.Annotations["vgpu-shim.dev/uuid"] = gpuUUID(0)
+				r.Requirements = map[string]string{"NVIDIA_REQUIRE_ARCH": "arch>=9.0"}
+			},
+			[]string{"wants it", `NVIDIA_REQUIRE_ARCH="arch>=9.0"`, "compute capability 8.0"},
+			errdefs.IsFailedPrecondition,
+		},
+		{
+			"one of two GPUs is what the image asks for", func(r *v1.CreateRequest) {
+				r.DefaultCount = 2
+				r.Requirements = map[string]string{"NVIDIA_REQUIRE_ARCH": "arch>=9.0"}
+			},
+			[]string{"compute capability 8.0", "compute capability 9.0"},
+			errdefs.IsFailedPrecondition,
+		},
+		{
+			"a requirement that is none", func(r *v1.CreateRequest) { r.Requirements = map[string]string{"NVIDIA_REQUIRE_CUDA": "cuda"} },
+			[]string{"NVIDIA_REQUIRE_CUDA", `"cuda" is no condition`, "NVIDIA_DISABLE_REQUIRE"},
+			errdefs.IsInvalidArgument,
+		},
+		{
+			"a requirement that is too long", func(r *v1.CreateRequest) {
+				r.Requirements = map[string]string{"NVIDIA_REQUIRE_CUDA": strings.Repeat("cuda>=1 ", maxRequirement)}
+			},
+			[]string{"NVIDIA_REQUIRE_CUDA", "at most 16384 bytes"},
+			errdefs.IsInvalidArgument,
+		},
 	} {
 		t.Run(tc.description, func(t *testing.T) {
 			r := n.request("x")
@@ -182,6 +217,19 @@ func TestCreateRefuses(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(filepath.Join(n.state, "c")); len(entries) > 0 {
 		t.Errorf("left behind: %v", entries)
+	}
+}
+
+func TestCreateTakesAnImageThatTheDriverServes(t *testing.T) {
+	n := newNode(t, settings{gpus: 2})
+	for name, value := range map[string]string{
+		"NVIDIA_REQUIRE_CUDA": "cuda>=12.4 brand=geforce,driver>=1", "NVIDIA_REQUIRE_ARCH": "arch>=9.0", "NVIDIA_REQUIRE_DRIVER": "driver<2",
+	} {
+		r := n.request(name)
+		r.Requirements = map[string]string{name: value}
+		if _, err := n.control.Create(t.Context(), r); err != nil {
+			t.Errorf("%s=%s: %v", name, value, err)
+		}
 	}
 }
 

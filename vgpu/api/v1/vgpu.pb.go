@@ -161,11 +161,12 @@ func (x *Pod) GetContainer() string {
 type CreateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Container     *Container             `protobuf:"bytes,1,opt,name=container,proto3" json:"container,omitempty"`
-	Instance      string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`                                                                                 // chosen by the shim, once per Create; Delete must name it
-	Bundle        string                 `protobuf:"bytes,3,opt,name=bundle,proto3" json:"bundle,omitempty"`                                                                                     // the bundle's directory; a vGPU whose bundle is gone and that has no client is collected
-	Annotations   map[string]string      `protobuf:"bytes,4,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // those under the project's prefix, as the request they make was validated by the shim
-	DefaultCount  uint32                 `protobuf:"varint,5,opt,name=default_count,json=defaultCount,proto3" json:"default_count,omitempty"`                                                    // the handler's count where no annotation names one
-	Pod           *Pod                   `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"`                                                                                           // absent: the container is in none
+	Instance      string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"`                                                                                   // chosen by the shim, once per Create; Delete must name it
+	Bundle        string                 `protobuf:"bytes,3,opt,name=bundle,proto3" json:"bundle,omitempty"`                                                                                       // the bundle's directory; a vGPU whose bundle is gone and that has no client is collected
+	Annotations   map[string]string      `protobuf:"bytes,4,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`   // those under the project's prefix, as the request they make was validated by the shim
+	DefaultCount  uint32                 `protobuf:"varint,5,opt,name=default_count,json=defaultCount,proto3" json:"default_count,omitempty"`                                                      // the handler's count where no annotation names one
+	Pod           *Pod                   `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"`                                                                                             // absent: the container is in none
+	Requirements  map[string]string      `protobuf:"bytes,7,rep,name=requirements,proto3" json:"requirements,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // NVIDIA_REQUIRE_* of the container's environment, that the driver must meet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -238,6 +239,13 @@ func (x *CreateRequest) GetDefaultCount() uint32 {
 func (x *CreateRequest) GetPod() *Pod {
 	if x != nil {
 		return x.Pod
+	}
+	return nil
+}
+
+func (x *CreateRequest) GetRequirements() map[string]string {
+	if x != nil {
+		return x.Requirements
 	}
 	return nil
 }
@@ -3069,15 +3077,19 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x1c\n" +
-	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"\xc5\x02\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"\xd4\x03\n" +
 	"\rCreateRequest\x120\n" +
 	"\tcontainer\x18\x01 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x16\n" +
 	"\x06bundle\x18\x03 \x01(\tR\x06bundle\x12I\n" +
 	"\vannotations\x18\x04 \x03(\v2'.vgpu.v1.CreateRequest.AnnotationsEntryR\vannotations\x12#\n" +
 	"\rdefault_count\x18\x05 \x01(\rR\fdefaultCount\x12\x1e\n" +
-	"\x03pod\x18\x06 \x01(\v2\f.vgpu.v1.PodR\x03pod\x1a>\n" +
+	"\x03pod\x18\x06 \x01(\v2\f.vgpu.v1.PodR\x03pod\x12L\n" +
+	"\frequirements\x18\a \x03(\v2(.vgpu.v1.CreateRequest.RequirementsEntryR\frequirements\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
+	"\x11RequirementsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"F\n" +
 	"\x0eCreateResponse\x12\x0e\n" +
@@ -3336,7 +3348,7 @@ func file_vgpu_api_v1_vgpu_proto_rawDescGZIP() []byte {
 	return file_vgpu_api_v1_vgpu_proto_rawDescData
 }
 
-var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Container)(nil),             // 0: vgpu.v1.Container
 	(*Pod)(nil),                   // 1: vgpu.v1.Pod
@@ -3383,92 +3395,94 @@ var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*SetPolicyRequest)(nil),      // 42: vgpu.v1.SetPolicyRequest
 	(*SetPolicyResponse)(nil),     // 43: vgpu.v1.SetPolicyResponse
 	nil,                           // 44: vgpu.v1.CreateRequest.AnnotationsEntry
-	nil,                           // 45: vgpu.v1.UpdateRequest.AnnotationsEntry
-	nil,                           // 46: vgpu.v1.Event.ChangesEntry
-	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
+	nil,                           // 45: vgpu.v1.CreateRequest.RequirementsEntry
+	nil,                           // 46: vgpu.v1.UpdateRequest.AnnotationsEntry
+	nil,                           // 47: vgpu.v1.Event.ChangesEntry
+	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
 }
 var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	0,  // 0: vgpu.v1.CreateRequest.container:type_name -> vgpu.v1.Container
 	44, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
 	1,  // 2: vgpu.v1.CreateRequest.pod:type_name -> vgpu.v1.Pod
-	8,  // 3: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
-	0,  // 4: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
-	45, // 5: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
-	15, // 6: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
-	9,  // 7: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
-	10, // 8: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
-	15, // 9: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
-	15, // 10: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
-	0,  // 11: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
-	47, // 12: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
-	17, // 13: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
-	48, // 14: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
-	16, // 15: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
-	1,  // 16: vgpu.v1.VGPU.pod:type_name -> vgpu.v1.Pod
-	47, // 17: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	47, // 18: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	47, // 19: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
-	20, // 20: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	47, // 21: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
-	22, // 22: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
-	21, // 23: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
-	47, // 24: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	47, // 25: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	47, // 26: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
-	25, // 27: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
-	0,  // 28: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
-	1,  // 29: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
-	48, // 30: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
-	21, // 31: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
-	28, // 32: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
-	47, // 33: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
-	31, // 34: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
-	22, // 35: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
-	48, // 36: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
-	0,  // 37: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
-	46, // 38: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
-	21, // 39: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
-	20, // 40: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	20, // 41: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	20, // 42: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	20, // 43: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	21, // 44: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
-	2,  // 45: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	4,  // 46: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	6,  // 47: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
-	11, // 48: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
-	13, // 49: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	18, // 50: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	23, // 51: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
-	26, // 52: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	29, // 53: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
-	32, // 54: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
-	34, // 55: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
-	36, // 56: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
-	38, // 57: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
-	40, // 58: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
-	42, // 59: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
-	3,  // 60: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	5,  // 61: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	7,  // 62: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
-	12, // 63: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
-	14, // 64: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	19, // 65: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	24, // 66: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
-	27, // 67: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	30, // 68: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
-	33, // 69: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
-	35, // 70: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
-	37, // 71: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
-	39, // 72: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
-	41, // 73: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
-	43, // 74: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
-	60, // [60:75] is the sub-list for method output_type
-	45, // [45:60] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	45, // 3: vgpu.v1.CreateRequest.requirements:type_name -> vgpu.v1.CreateRequest.RequirementsEntry
+	8,  // 4: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
+	0,  // 5: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
+	46, // 6: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
+	15, // 7: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
+	9,  // 8: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
+	10, // 9: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
+	15, // 10: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
+	15, // 11: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
+	0,  // 12: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
+	48, // 13: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
+	17, // 14: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
+	49, // 15: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
+	16, // 16: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
+	1,  // 17: vgpu.v1.VGPU.pod:type_name -> vgpu.v1.Pod
+	48, // 18: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	48, // 19: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	48, // 20: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
+	20, // 21: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	48, // 22: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	22, // 23: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
+	21, // 24: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
+	48, // 25: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	48, // 26: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	48, // 27: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	25, // 28: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
+	0,  // 29: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
+	1,  // 30: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
+	49, // 31: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	21, // 32: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
+	28, // 33: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
+	48, // 34: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
+	31, // 35: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
+	22, // 36: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
+	49, // 37: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
+	0,  // 38: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
+	47, // 39: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
+	21, // 40: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
+	20, // 41: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	20, // 42: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	20, // 43: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	20, // 44: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	21, // 45: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
+	2,  // 46: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	4,  // 47: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	6,  // 48: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	11, // 49: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
+	13, // 50: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	18, // 51: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	23, // 52: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
+	26, // 53: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	29, // 54: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
+	32, // 55: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
+	34, // 56: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
+	36, // 57: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
+	38, // 58: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
+	40, // 59: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
+	42, // 60: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
+	3,  // 61: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	5,  // 62: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	7,  // 63: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	12, // 64: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
+	14, // 65: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	19, // 66: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	24, // 67: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
+	27, // 68: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	30, // 69: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
+	33, // 70: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
+	35, // 71: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
+	37, // 72: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
+	39, // 73: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
+	41, // 74: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
+	43, // 75: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
+	61, // [61:76] is the sub-list for method output_type
+	46, // [46:61] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
@@ -3484,7 +3498,7 @@ func file_vgpu_api_v1_vgpu_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vgpu_api_v1_vgpu_proto_rawDesc), len(file_vgpu_api_v1_vgpu_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

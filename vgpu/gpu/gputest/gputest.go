@@ -36,12 +36,13 @@ var _ gpu.Inventory = (*Inventory)(nil)
 // UUID names GPU n.
 func UUID(n int) string { return fmt.Sprintf("GPU-00000000-0000-0000-0000-%012x", n+1) }
 
-// New is an inventory of n GPUs.
+// New is an inventory of n GPUs, of compute capability 8.0, 9.0 and so on.
 func New(n int) *Inventory {
 	i := &Inventory{health: map[string]gpu.Health{}, free: map[string]uint64{}, used: map[string]map[int]uint64{}, wake: make(chan struct{}, 1)}
 	for k := range n {
 		i.gpus = append(i.gpus, gpu.GPU{
 			UUID: UUID(k), Model: "Test GPU", MemoryBytes: MemoryBytes, PCIBusID: fmt.Sprintf("00000000:%02X:00.0", k+1),
+			Brand: "tesla", Arch: fmt.Sprintf("%d.0", 8+k),
 			Devices: []*v1.Device{{Path: fmt.Sprint("/dev/fake", k)}},
 		})
 		i.free[UUID(k)] = MemoryBytes
@@ -114,7 +115,7 @@ func (i *Inventory) Close() error    { return nil }
 
 // Driver has paths that are not there.
 func (i *Inventory) Driver() gpu.Driver {
-	return gpu.Driver{Version: "1.0", CUDA: "/fake/libcuda.so.1.0", NVML: "/fake/libnvidia-ml.so.1.0"}
+	return gpu.Driver{Version: "1.0", CUDAVersion: "12.4", CUDA: "/fake/libcuda.so.1.0", NVML: "/fake/libnvidia-ml.so.1.0"}
 }
 
 func (i *Inventory) Free(uuid string) (uint64, error) {

@@ -32,6 +32,8 @@ func openServer(t *testing.T, s nvmltest.Server) gpu.Inventory {
 // with the device node of each, the driver's libraries under every name that a
 // program knows, and no socket of the host's daemons.
 func TestServers(t *testing.T) {
+	arch := map[string]string{"DGX A100": "8.0", "DGX H100": "9.0", "DGX H200": "9.0", "DGX B200": "10.0"}
+	cuda := map[string]string{"DGX A100": "12.4", "DGX H100": "12.4", "DGX H200": "12.4", "DGX B200": "12.6"}
 	for _, name := range nvmltest.Names() {
 		t.Run(name, func(t *testing.T) {
 			s := nvmltest.New(t, name)
@@ -42,7 +44,7 @@ func TestServers(t *testing.T) {
 			}
 			for n, g := range i.GPUs() {
 				d := s.Device(n)
-				want := gpu.GPU{UUID: d.UUID, Model: d.Config.Name, MemoryBytes: d.MemoryInfo.Total, PCIBusID: fmt.Sprintf("0000ABCD:%02X:00.0", n+1)}
+				want := gpu.GPU{UUID: d.UUID, Model: d.Config.Name, MemoryBytes: d.MemoryInfo.Total, PCIBusID: fmt.Sprintf("0000ABCD:%02X:00.0", n+1), Brand: "nvidia", Arch: arch[name]}
 				node := g.Devices
 				if g.Devices = nil; !cmp.Equal(want, g) {
 					t.Errorf("GPU %d: %s", n, cmp.Diff(want, g))
@@ -53,6 +55,9 @@ func TestServers(t *testing.T) {
 			}
 			driver := i.Driver()
 			v, libs := s.DriverVersion, s.Root+nvmltest.LibraryDir
+			if driver.CUDAVersion != cuda[name] {
+				t.Errorf("the driver serves CUDA %q, want %q", driver.CUDAVersion, cuda[name])
+			}
 			if driver.Version != v || driver.CUDA != libs+"/libcuda.so."+v || driver.NVML != libs+"/libnvidia-ml.so."+v {
 				t.Errorf("the driver is %s, %s, %s", driver.Version, driver.CUDA, driver.NVML)
 			}

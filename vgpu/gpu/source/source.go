@@ -115,7 +115,8 @@ var optional = append([]string{
 	"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeMode", "nvmlDeviceGetMigMode", "nvmlDeviceGetComputeRunningProcesses",
 	"nvmlDeviceGetMPSComputeRunningProcesses", "nvmlSystemGetProcessName", "nvmlDeviceGetFieldValues", "nvmlDeviceGetRemappedRows",
 	"nvmlDeviceGetRetiredPagesPendingStatus", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetCurrentClocksEventReasons",
-	"nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetGraphicsRunningProcesses",
+	"nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetGraphicsRunningProcesses", "nvmlSystemGetCudaDriverVersion",
+	"nvmlDeviceGetBrand", "nvmlDeviceGetCudaComputeCapability",
 }, eventFunctions...)
 
 // has says whether the library has a function of optional.
@@ -164,6 +165,7 @@ func open(cfg Config, name string, lib nvml.Interface) (_ *inventory, retErr err
 		return nil, fmt.Errorf("failed to read the driver's version: %w", ret)
 	}
 	i.driver.Version = version
+	i.driver.CUDAVersion = i.cudaVersion()
 	count, ret := lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
 		return nil, fmt.Errorf("failed to count the GPUs: %w", ret)
@@ -182,6 +184,7 @@ func open(cfg Config, name string, lib nvml.Interface) (_ *inventory, retErr err
 		if err != nil {
 			return nil, fmt.Errorf("GPU number %d: %w", index, err)
 		}
+		g.Brand, g.Arch = i.properties(d)
 		i.devices = append(i.devices, d)
 		i.gpus = append(i.gpus, g)
 	}
