@@ -280,7 +280,14 @@ func (n *node) request(name string, annotations ...string) *v1.CreateRequest {
 // create makes the vGPU of a container and returns its directory.
 func (n *node) create(name string, annotations ...string) string {
 	n.t.Helper()
-	resp, err := n.control.Create(n.t.Context(), n.request(name, annotations...))
+	return n.createInPod(name, nil, annotations...)
+}
+
+func (n *node) createInPod(name string, pod *v1.Pod, annotations ...string) string {
+	n.t.Helper()
+	r := n.request(name, annotations...)
+	r.Pod = pod
+	resp, err := n.control.Create(n.t.Context(), r)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -7,12 +7,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 )
 
@@ -174,6 +177,48 @@ func TestTheControlSocketTakesNobodysPlace(t *testing.T) {
 	if err := try(socket); err != nil {
 		t.Errorf("a socket that nobody uses: %v", err)
 	}
+}
+
+// The modes of the files keep others out; should they not, vgpud does.
+func TestTheControlSocketServesRootAlone(t *testing.T) {
+	n := newNode(t, settings{})
+	socket := filepath.Join(n.state, "vgpud.sock")
+	if info, err := os.Stat(socket); err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	for _, uid := range []int{0, 1000} {
+		conn, err := dialAs(uid, socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := ttrpc.NewClient(conn)
+		_, err = v1.NewControlClient(client).List(t.Context(), &v1.ListRequest{})
+		if (err == nil) != (uid == 0) {
+			t.Errorf("user %d is answered %v", uid, err)
+		}
+		client.Close()
+	}
+}
+
+// dialAs connects as another user, whom no mode of a file stops.
+func dialAs(uid int, socket string) (conn net.Conn, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// The thread alone is that user's, and ends with the goroutine.
+		runtime.LockOSThread()
+		const noSetuidFixup = 1 << 2 // SECBIT_NO_SETUID_FIXUP: it keeps its capabilities
+		if err = unix.Prctl(unix.PR_SET_SECUREBITS, noSetuidFixup, 0, 0, 0); err != nil {
+			return
+		}
+		if _, _, no := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); no != 0 {
+			err = no
+			return
+		}
+		conn, err = net.Dial("unix", socket)
+	}()
+	<-done
+	return conn, err
 }
 
 // A user of a container who connects while vgpud starts must find the old

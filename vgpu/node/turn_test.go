@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
 
 func TestFirstComeFirstServed(t *testing.T) {
@@ -402,6 +404,27 @@ func TestAContainerWithTwoGPUsHoldsBothOrNone(t *testing.T) {
 	}
 	one.ask("done", "done: ")
 	both.expect("work: passed")
+}
+
+// All pods of a node are in one namespace of containerd's.
+func TestAGangIsOfItsPodsNamespace(t *testing.T) {
+	n := newNode(t, settings{})
+	n.createInPod("a", &v1.Pod{Namespace: "ml", Name: "a"}, "gang=job")
+	n.createInPod("b", &v1.Pod{Namespace: "ml", Name: "b"}, "gang=job")
+	n.createInPod("other", &v1.Pod{Namespace: "web", Name: "a"}, "gang=job")
+	n.create("bare", "gang=job")
+	a, b, other, bare := n.client("a"), n.client("b"), n.client("other"), n.client("bare")
+	a.ask("work", "work: passed")
+	b.ask("work", "work: passed") // with a: they are of one gang
+	other.tell("work")
+	bare.tell("work")
+	n.untilState("other", "PENDING")
+	n.untilState("bare", "PENDING")
+	if other.passed() || bare.passed() {
+		t.Error("who only has the gang's name was granted with it")
+	}
+	a.ask("done", "done: ")
+	b.ask("done", "done: ")
 }
 
 func TestALyingClientHarmsOnlyItself(t *testing.T) {

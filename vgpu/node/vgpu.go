@@ -173,12 +173,13 @@ func (l *loop) add(v *vgpu) {
 }
 
 // gang is the name of the gang of v, unique on this machine: gangs of one name in
-// different namespaces have nothing to do with each other.
+// different namespaces have nothing to do with each other. All pods of a node are in
+// one namespace of containerd's; Kubernetes' own is that of their authors.
 func (v *vgpu) gang() string {
 	if v.req.Gang == "" {
 		return ""
 	}
-	return strings.Join([]string{v.rec.Containerd, v.rec.Namespace, v.req.Gang}, "\x00")
+	return strings.Join([]string{v.rec.Containerd, v.rec.Namespace, v.rec.Pod.message().GetNamespace(), v.req.Gang}, "\x00")
 }
 
 // listenOn takes clients in on a socket from now on. It owns fd unless it fails.
