@@ -38,6 +38,13 @@ func checkModule(p *patient) []finding {
 // oldest is the oldest containerd that is supported.
 const oldest = "1.6.0"
 
+// criAnnotations are those by which CRI tells a runtime which container of which pod
+// it is (containerd, internal/cri/annotations).
+var criAnnotations = []string{
+	"io.kubernetes.cri.container-type", "io.kubernetes.cri.container-name", "io.kubernetes.cri.sandbox-id",
+	"io.kubernetes.cri.sandbox-name", "io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.sandbox-uid",
+}
+
 func checkContainerd(p *patient) []finding {
 	c := p.host.containerd
 	if c.err != nil {
@@ -69,7 +76,11 @@ func checkContainerd(p *patient) []finding {
 	for _, a := range patterns {
 		pattern := fmt.Sprint(a)
 		// CRI writes those itself; a pod that could would be taken for another one.
-		if hit, _ := path.Match(pattern, "io.kubernetes.cri.container-type"); hit || strings.HasPrefix(pattern, "io.kubernetes.cri.") {
+		matches := func(key string) bool {
+			hit, _ := path.Match(pattern, key) // as CRI matches them
+			return hit
+		}
+		if slices.ContainsFunc(criAnnotations, matches) || strings.HasPrefix(pattern, "io.kubernetes.cri.") {
 			return []finding{fault("take it out of pod_annotations: vgpu-shim.dev/* suffices", "the runtime %q lets pods set CRI's own annotations (%q)", install.Handler, pattern)}
 		}
 	}
