@@ -24,6 +24,7 @@ type Spec struct {
 	ID          string
 	Namespace   string // of containerd; the daemon's if empty
 	Rootfs      string // directory, used as it is
+	Image       string // instead of Rootfs: one that was imported
 	Args        []string
 	Runtime     string // the daemon's default if empty
 	Annotations map[string]string
@@ -63,7 +64,11 @@ func (c *Containerd) RunArgs(s Spec, flags ...string) []string {
 		args = append(args, "--user", s.User)
 	}
 	args = append(args, s.Extra...)
-	args = append(args, "--rootfs", s.Rootfs, s.ID)
+	if s.Image != "" {
+		args = append(args, s.Image, s.ID)
+	} else {
+		args = append(args, "--rootfs", s.Rootfs, s.ID)
+	}
 	return append(args, s.Args...)
 }
 
