@@ -35,8 +35,9 @@ func (c Config) Annotations(all map[string]string) (map[string]string, error) {
 	}
 	if len(denied) > 0 {
 		slices.Sort(denied)
+		some := request.Some(denied, func(s string) string { return s }, ", ")
 		return nil, fmt.Errorf("annotation %s is not allowed by the configuration of this runtime; allowed under %s: %s",
-			strings.Join(denied, ", "), request.Prefix, c.allowed())
+			some, request.Prefix, c.allowed())
 	}
 	return ours, nil
 }

@@ -193,9 +193,15 @@ func (c *Config) overlay(data []byte) error {
 	return c.validate()
 }
 
+// maxSocketPath is what fits into a sockaddr_un beside the NUL.
+const maxSocketPath = 107
+
 func (c *Config) validate() error {
 	if !filepath.IsAbs(c.Address) {
 		return fmt.Errorf("address is %q, want the absolute path of vgpud's socket", c.Address)
+	}
+	if len(c.Address) > maxSocketPath {
+		return fmt.Errorf("address %.40q... is %d bytes long, want at most %d, as Linux takes no more", c.Address, len(c.Address), maxSocketPath)
 	}
 	if c.DefaultCount < 0 || c.DefaultCount > request.MaxCount {
 		return fmt.Errorf("default_count is %d, want 0 to %d", c.DefaultCount, request.MaxCount)

@@ -110,6 +110,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"an unknown key in a table", Sources{ConfigBody: []byte("[runc]\nx = 1")}, []string{"unknown key runc.x"}},
 		{"a newer version", Sources{ConfigBody: []byte("version = 2")}, []string{"version is 2"}},
 		{"a relative address", Sources{ConfigBody: []byte("address = 'vgpud.sock'")}, []string{"vgpud.sock", "absolute"}},
+		{"an address that no socket has", Sources{ConfigBody: []byte("address = '/" + strings.Repeat("x", 4000) + "'")}, []string{"address", "4001 bytes", "107"}},
 		{"a negative count", Sources{ConfigBody: []byte("default_count = -1")}, []string{"default_count", "-1"}},
 		// The control API has 32 bits for it: this one would be 1.
 		{"a count that is too large", Sources{ConfigBody: []byte("default_count = 4294967297")}, []string{"default_count", "4294967297", "0 to 16"}},

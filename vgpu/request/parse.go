@@ -29,17 +29,27 @@ func (f Fault) String() string {
 	return fmt.Sprintf("annotation %s=%s: %s", clip(f.Key), quote(f.Value), f.Allowed)
 }
 
-// Error lists every fault of a set of annotations, sorted by key.
+// Error has every fault of a set of annotations, sorted by key.
 type Error struct {
 	Faults []Fault
 }
 
-func (e *Error) Error() string {
-	s := make([]string, len(e.Faults))
-	for i, f := range e.Faults {
-		s[i] = f.String()
+func (e *Error) Error() string { return Some(e.Faults, Fault.String, "; ") }
+
+// most is how many of a kind an error lists: whoever may write annotations may write
+// very many, and a message has a limit.
+const most = 8
+
+// Some lists all, or the first few and how many more there are.
+func Some[T any](all []T, text func(T) string, separator string) string {
+	var s []string
+	for _, one := range all[:min(len(all), most)] {
+		s = append(s, text(one))
 	}
-	return strings.Join(s, "; ")
+	if more := len(all) - most; more > 0 {
+		s = append(s, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(s, separator)
 }
 
 // InvalidParameter makes errdefs.IsInvalidArgument true for an Error, without
