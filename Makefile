@@ -116,7 +116,7 @@ test-musl: setup-musl ## and on programs that are linked with musl (needs root)
 .PHONY: test-clients test-neighbours
 test-clients: setup-clients build musl ## CUDA and NVML programs that nobody here wrote, in real containers; writes docs/clients.md (needs root)
 	$(GO) test -count=1 -timeout 20m ./integration/clients
-test-neighbours: setup-neighbours build ## the shim with those above and below it: nerdctl, docker; crun (needs root)
+test-neighbours: setup-neighbours build ## the shim with those above and below it: nerdctl, docker, CRI; crun (needs root)
 	$(GO) test -count=1 -timeout 20m ./integration/neighbours
 
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.

@@ -75,7 +75,7 @@ var suites = []suite{
 	},
 	{
 		name:     "critest",
-		versions: []harness.Version{containerdCRI},
+		versions: []harness.Version{harness.ContainerdCRI},
 		runtimes: []string{stock, "without", "with"},
 		short:    critestShort,
 		run:      runCritest,
@@ -105,11 +105,8 @@ func selectSpecs(tests []string) string {
 	return strings.Join(names, "|")
 }
 
-// Those of the versions that the other tests do not have.
-const (
-	containerd17  harness.Version = "1.7.35"
-	containerdCRI harness.Version = harness.Containerd24 + "-cri"
-)
+// containerd17 is the version that the other tests do not have.
+const containerd17 harness.Version = "1.7.35"
 
 // inside is a run of a suite, as seen in its box.
 type inside struct {

@@ -73,6 +73,9 @@ const (
 	Containerd24 Version = "2.4.2"
 )
 
+// ContainerdCRI is the newest with the plugin CRI; Debian's has it anyway.
+const ContainerdCRI Version = Containerd24 + "-cri"
+
 // Versions lists those that the tests run under.
 func Versions() []Version { return []Version{Containerd16, Containerd24} }
 

@@ -18,6 +18,7 @@ import (
 
 // crun does for a container with a vGPU what runc does, however it was chosen.
 func TestCrun(t *testing.T) {
+	t.Parallel()
 	for v, program := range map[harness.Version]string{
 		// Debian 12's crun takes no configuration that a containerd 2 has made.
 		harness.Containerd16: "debian/crun/usr/bin/crun",

@@ -78,6 +78,7 @@ func (n *node) docker(daemon, command string, config map[string]any) client {
 // Docker 20.10 knows no runtime but those that stand below runc's shim. So ours is
 // installed in that one's place, and gives every container a vGPU.
 func TestDockerBeforeItKnewRuntimes(t *testing.T) {
+	t.Parallel()
 	n := startRenamed(t, harness.Options{Version: harness.Containerd16})
 	n.handler("default_count = 1\n")
 	docker := n.docker("docker.io", "docker.io", map[string]any{
@@ -89,6 +90,7 @@ func TestDockerBeforeItKnewRuntimes(t *testing.T) {
 // From Docker 23 on the runtime's name is enough, or daemon.json names it with its
 // options; from 24 on containers have annotations.
 func TestDocker(t *testing.T) {
+	t.Parallel()
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	bounded := filepath.Join(t.TempDir(), "bounded.toml")
 	text := fmt.Sprintf("address = %q\n[limits]\nmemory = \"4Gi\"\n", n.Daemon.Socket)
@@ -108,8 +110,8 @@ func TestDocker(t *testing.T) {
 	if vgpus[0].GetWeight() != 200 || vgpus[1].GetMemoryBytes() != 2<<30 {
 		t.Errorf("the vGPUs are not as annotated: %v", vgpus)
 	}
-	out, err := docker.run("run", "--rm", "--network", "none", "--runtime", "bounded", "--annotation", "vgpu-shim.dev/memory=8Gi", image, "true")
-	if err == nil || !strings.Contains(out, "4Gi") {
-		t.Errorf("more than the limit of its runtime was not refused: %v: %s", err, out)
+	_, err := docker.run("run", "--rm", "--network", "none", "--runtime", "bounded", "--annotation", "vgpu-shim.dev/memory=8Gi", image, "true")
+	if err == nil || !strings.Contains(err.Error(), "4Gi") {
+		t.Errorf("more than the limit of its runtime was not refused: %v", err)
 	}
 }

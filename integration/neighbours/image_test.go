@@ -39,7 +39,7 @@ func (n *node) archive() (file string) {
 		}
 		return b
 	}
-	type object = map[string]any
+
 	config := encode(object{
 		"architecture": runtime.GOARCH, "os": "linux",
 		"config": object{"Env": []string{"PATH=/vgpu:/usr/sbin:/usr/bin:/sbin:/bin"}, "Cmd": []string{"sleep", "1000000"}},

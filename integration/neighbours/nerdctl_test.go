@@ -12,6 +12,7 @@ import (
 
 // nerdctl gives containers a vGPU as annotated, by the runtime's name.
 func TestNerdctl(t *testing.T) {
+	t.Parallel()
 	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v})
 		nerdctl := client{n: n, namespace: n.Containerd.Namespace, command: []string{

@@ -20,13 +20,16 @@ type client struct {
 	env       []string
 }
 
-// run runs a command of it, and returns its stdout and stderr.
+// run runs a command of it, and returns its stdout; what it says on stderr is in the
+// error of a failure.
 func (c client) run(args ...string) (string, error) {
 	cmd := exec.CommandContext(c.n.Ctx, c.command[0], append(c.command[1:], args...)...)
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + c.n.Dir}, c.env...)
-	out, err := cmd.CombinedOutput()
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+		err = fmt.Errorf("%s: %w: %s%s", strings.Join(cmd.Args, " "), err, out, &stderr)
 	}
 	return strings.TrimSpace(string(out)), err
 }
@@ -47,7 +50,7 @@ func (c client) start(name string, flags ...string) *harness.Container {
 	args := append([]string{"run", "--detach", "--name", name, "--network", "none"}, flags...)
 	c.must(append(append(args, image), forEver...)...)
 	c.n.T.Cleanup(func() {
-		if out, err := c.run("rm", "--force", name); err != nil && !strings.Contains(strings.ToLower(out), "no such container") {
+		if _, err := c.run("rm", "--force", name); err != nil && !strings.Contains(strings.ToLower(err.Error()), "no such container") {
 			c.n.T.Error(err)
 		}
 	})

@@ -2,8 +2,8 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # tools, scratch and the functions are those of setup.sh
 #
-# What stands above and below the shim where people use it: nerdctl, docker,
-# crun. Sourced by setup.sh, never run.
+# What stands above and below the shim where people use it: nerdctl, docker and
+# crictl, and crun. Sourced by setup.sh, never run.
 
 # other_release CODENAME reads the package lists of another release of Debian, from
 # where this machine's own come from, and sets apt_release to the options with
@@ -59,4 +59,6 @@ setup_neighbours() {
 	apt_unpack docker.io "$NEWER_DOCKER" trixie
 	apt_unpack docker-cli "$NEWER_DOCKER" trixie
 	suite nerdctl "nerdctl $NERDCTL" fill_nerdctl
+	go_tool crictl "sigs.k8s.io/cri-tools/cmd/crictl@$CRI_TOOLS"
+	build_containerd "containerd-$CONTAINERD-cri" github.com/containerd/containerd/v2 "$CONTAINERD" "$CONTAINERD_CRI_TAGS"
 }
