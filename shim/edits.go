@@ -38,7 +38,7 @@ func edits(e *v1.Edits) []oci.Edit {
 		}
 	}
 	if take.CUDA != "" {
-		out = append(out, take)
+		out = append(out, take, oci.MaskCompat{})
 	}
 	for _, d := range e.GetDevices() {
 		out = append(out, oci.Device{

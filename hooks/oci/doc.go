@@ -6,8 +6,9 @@
 // # What an edit may do
 //
 // Add a bind mount, add a device node together with its device cgroup rule,
-// set an environment variable. Nothing here touches capabilities, seccomp,
-// masked or read-only paths, namespaces, or the process's arguments. A mount's
+// set an environment variable, mask a path. Nothing here touches capabilities,
+// seccomp, read-only paths, namespaces, or the process's arguments, and what was
+// masked stays so. A mount's
 // destination is absolute and clean, and lies neither in /proc nor in /sys; in
 // /dev only the simulated GPU's directory is allowed, and device nodes.
 //
@@ -32,7 +33,8 @@
 //     driver after our mounts, whatever the environment says if devices were
 //     asked for by volume mounts.
 //   - nvidia-cdi-hook's enable-cuda-compat is dropped: it makes the loader
-//     prefer another libcuda, that of the image.
+//     prefer another libcuda, that of the image. Images also name its directory
+//     in LD_LIBRARY_PATH: it is masked (MaskCompat).
 //   - nvidia-cdi-hook's create-symlinks loses the links that would replace a
 //     file that is now a mount (the hook would fail on it) or that name
 //     libcuda or libnvidia-ml. Its other links stay, and so do its other hooks (update-ldcache,

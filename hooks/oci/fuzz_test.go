@@ -75,6 +75,6 @@ func rest(t *testing.T, doc []byte) map[string]any {
 	if linux, ok := v["linux"].(map[string]any); ok {
 		prune(linux, "resources", "devices")
 	}
-	prune(v, "linux", "devices")
+	prune(v, "linux", "devices", "maskedPaths")
 	return v
 }

@@ -31,6 +31,7 @@ type Spec struct {
 	mounts  list[Mount]
 	devices list[device]
 	rules   list[rule]
+	masked  list[string]
 	stages  map[string]*list[hook] // by the name under which hooks has them
 }
 
@@ -54,6 +55,7 @@ func Parse(data []byte) (*Spec, error) {
 		s.process.list("env", s.env.decode),
 		s.root.list("mounts", s.mounts.decode),
 		s.linux.list("devices", s.devices.decode),
+		s.linux.list("maskedPaths", s.masked.decode),
 		s.resources.list("devices", s.rules.decode),
 	)
 	for _, name := range stageNames {
@@ -86,13 +88,14 @@ func (s *Spec) Marshal() ([]byte, error) {
 		put(&root, "mounts", &s.mounts),
 		put(&resources, "devices", &s.rules),
 		put(&linux, "devices", &s.devices),
+		put(&linux, "maskedPaths", &s.masked),
 	)
 	for name, stage := range s.stages {
 		err = errors.Join(err, put(&hooks, name, stage))
 	}
 	err = errors.Join(err,
 		nest(&linux, "resources", resources, s.rules.changed),
-		nest(&root, "linux", linux, s.rules.changed || s.devices.changed),
+		nest(&root, "linux", linux, s.rules.changed || s.devices.changed || s.masked.changed),
 		nest(&root, "process", process, s.env.changed),
 		nest(&root, "hooks", hooks, s.hooksChanged()),
 	)

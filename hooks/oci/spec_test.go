@@ -44,6 +44,7 @@ func everything() []Edit {
 		Takeover{CUDA: "/usr/lib/vgpu/l.so", Keep: []string{"/.vgpu", "/.vgpu-musl"}},
 		Device{Path: "/dev/nvidia0", Type: "c", Major: 195, Permissions: "rw", FileMode: 0o666},
 		Env("NVIDIA_VISIBLE_DEVICES=void"),
+		MaskCompat{},
 	}
 }
 
@@ -85,6 +86,9 @@ func TestSpecKeepsWhatItDoesNotKnow(t *testing.T) {
 	linux := want["linux"].(map[string]any)
 	linux["devices"] = append(linux["devices"].([]any),
 		tree(t, `{"path": "/dev/nvidia0", "type": "c", "major": 195, "minor": 0, "fileMode": 438, "uid": 0, "gid": 0}`))
+	for _, dir := range masked(t, edited(t, `{}`, MaskCompat{})) {
+		linux["maskedPaths"] = append(linux["maskedPaths"].([]any), dir)
+	}
 	resources := linux["resources"].(map[string]any)
 	resources["devices"] = append(resources["devices"].([]any),
 		tree(t, `{"allow": true, "type": "c", "major": 195, "minor": 0, "access": "rw"}`))

@@ -22,12 +22,13 @@ var libraryDirs = []string{
 	"/usr/lib",
 }
 
-// BusyboxRootfs makes a root file system of Debian's static busybox, the CUDA
-// programs and PTX of the repository under /vgpu, and the few libraries of this
-// machine that those need. Nothing of CUDA is in it: the driver library comes
-// from the runtime or is missing.
+// BusyboxRootfs makes a root file system of Debian's static busybox and what is in
+// that of BareRootfs.
 func BusyboxRootfs(paths Paths, dir string) error {
-	for _, d := range []string{"bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "usr/lib", "usr/lib64", "vgpu", "var"} {
+	if err := BareRootfs(paths, dir); err != nil {
+		return err
+	}
+	for _, d := range []string{"bin", "dev", "etc", "proc", "root", "run", "sys", "tmp", "var"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			return err
 		}
@@ -35,7 +36,7 @@ func BusyboxRootfs(paths Paths, dir string) error {
 	if err := os.Chmod(filepath.Join(dir, "tmp"), 0o1777); err != nil {
 		return err
 	}
-	for name, target := range map[string]string{"lib": "usr/lib", "lib64": "usr/lib64", "sbin": "bin", "usr/bin": "../bin"} {
+	for name, target := range map[string]string{"sbin": "bin", "usr/bin": "../bin"} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -47,8 +48,23 @@ func BusyboxRootfs(paths Paths, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "etc/group"), []byte("root:x:0:\nuser:x:1000:\n"), 0o644); err != nil {
 		return err
 	}
-	if err := busybox(dir); err != nil {
-		return err
+	return busybox(dir)
+}
+
+// BareRootfs makes a root file system of the CUDA programs and PTX of the repository
+// under /vgpu, and the few libraries of this machine that those need: no shell, no
+// cache of the loader, not even /etc. Nothing of CUDA is in it: the driver library
+// comes from the runtime or is missing.
+func BareRootfs(paths Paths, dir string) error {
+	for _, d := range []string{"usr/lib", "usr/lib64", "vgpu"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	for name, target := range map[string]string{"lib": "usr/lib", "lib64": "usr/lib64"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			return err
+		}
 	}
 	programs, err := workload(paths.Workload, paths.Kernels, dir)
 	if err != nil {

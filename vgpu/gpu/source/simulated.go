@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"tags.cncf.io/container-device-interface/specs-go"
+
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 )
@@ -61,12 +64,37 @@ func openSimulated(cfg Config, n int) (gpu.Inventory, error) {
 		}}
 	}
 	i.driver.CUDA, i.driver.NVML = cuda, ml
+	if i.driver.Libraries, err = otherLibraries(lib, cfg, i.driver.Version); err != nil {
+		i.Close()
+		return nil, err
+	}
 	i.driver.CUDAMusl, i.driver.NVMLMusl = muslBuild(cfg.SimulatedRoot, cuda, ml)
 	i.driver.Mounts = []*v1.Mount{{
 		Source: cfg.Machine, Destination: simulatedMachine, Type: "bind",
 		Options: []string{"bind", "rw", "nosuid", "nodev", "noexec"},
 	}}
 	return i, nil
+}
+
+// otherLibraries are those that are installed beside the simulated driver, listed as
+// a real driver's are.
+func otherLibraries(lib nvml.Interface, cfg Config, version string) ([]gpu.Library, error) {
+	root, err := filepath.Abs(cfg.SimulatedRoot)
+	if err != nil {
+		return nil, fmt.Errorf("failed to find the simulated driver (simulated.root): %w", err)
+	}
+	// It has no more than a few of a driver's files: that others are missing is not
+	// worth knowing.
+	cfg.DriverRoot, cfg.Log = root, func(string, ...any) {}
+	_, common, err := listIn(lib, cfg, filepath.Join(root, "lib"))
+	if err != nil {
+		return nil, err
+	}
+	d := gpu.Driver{Version: version}
+	if err := collect(&d, []*specs.ContainerEdits{common}); err != nil {
+		return nil, err
+	}
+	return d.Libraries, nil
 }
 
 // muslBuild finds the driver's build for musl, below the other one. Without it,
