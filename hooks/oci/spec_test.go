@@ -19,6 +19,8 @@ const sample = `{
 		"args": ["sh", "-c", "a && b > c"],
 		"env": ["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all"],
 		"capabilities": {"bounding": ["CAP_KILL"]},
+		"selinuxLabel": "system_u:system_r:container_t:s0:c1,c2",
+		"user": {"uid": 1000, "gid": 1000, "additionalGids": [44, 109]},
 		"newField": 9007199254740993
 	},
 	"mounts": [
@@ -28,8 +30,11 @@ const sample = `{
 	"linux": {
 		"seccomp": {"defaultAction": "SCMP_ACT_ERRNO"},
 		"maskedPaths": ["/proc/kcore"],
+		"mountLabel": "system_u:object_r:container_file_t:s0:c1,c2",
+		"cgroupsPath": "system.slice:containerd:c1",
 		"resources": {
 			"devices": [{"allow": false, "access": "rwm", "newField": 1}],
+			"unified": {"memory.high": "1000000"},
 			"memory": {"limit": 9223372036854775807}
 		},
 		"devices": [{"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229, "newField": {}}]

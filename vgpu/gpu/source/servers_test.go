@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -213,5 +215,34 @@ func next(t *testing.T, changes chan gpu.Health) gpu.Health {
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing is told")
 		panic("unreachable")
+	}
+}
+
+// The bindings end the process if they call what the library lacks. The toolkit
+// calls it as well, and does not look before.
+func TestWhatTheToolkitAsksOfNVMLIsLookedForBefore(t *testing.T) {
+	s := nvmltest.New(t, "DGX A100")
+	i := openServer(t, s)
+	defer i.Close()
+	known := slices.Concat(needed, optional)
+	asked := 0
+	for prefix, of := range map[string]reflect.Value{
+		"nvml": reflect.ValueOf(&s.Interface), "nvmlDevice": reflect.ValueOf(&s.Device(0).Device),
+	} {
+		for m := range of.NumMethod() {
+			name, ok := strings.CutSuffix(of.Type().Method(m).Name, "Calls")
+			if !ok || of.Method(m).Call(nil)[0].Len() == 0 || name == "Extensions" {
+				continue
+			}
+			asked++
+			if !slices.ContainsFunc(known, func(f string) bool {
+				return f == prefix+name || strings.HasPrefix(f, prefix+name+"_v")
+			}) {
+				t.Errorf("%s%s was called and not looked for", prefix, name)
+			}
+		}
+	}
+	if asked < 10 {
+		t.Errorf("only %d functions were called: this test sees nothing", asked)
 	}
 }

@@ -102,11 +102,12 @@ func (i *inventory) Close() error {
 	return nil
 }
 
-// needed are the functions that this package calls. The bindings call them
-// without a look whether they are there, which ends the process if they are not.
+// needed are the functions that this package and the toolkit call. The bindings call
+// them without a look whether they are there, which ends the process if they are not.
 var needed = []string{
 	"nvmlInit_v2", "nvmlShutdown", "nvmlErrorString", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount_v2",
 	"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetPciInfo_v3",
+	"nvmlDeviceGetHandleByUUID", "nvmlDeviceGetIndex", "nvmlDeviceGetMinorNumber", "nvmlDeviceIsMigDeviceHandle",
 }
 
 // optional are further functions that this package calls. Old libraries lack
