@@ -62,6 +62,13 @@ func openNVML(cfg Config) (gpu.Inventory, error) {
 		i.Close()
 		return nil, err
 	}
+	all := i.driver.Devices
+	for _, g := range i.gpus {
+		all = append(all[:len(all):len(all)], g.Devices...)
+	}
+	if err := linkDevices(filepath.Join(cmp.Or(cfg.DriverRoot, "/"), "dev"), all); err != nil {
+		cfg.Log("containers whose cgroup systemd manages lose their GPUs when systemd is reloaded: %v", err)
+	}
 	return i, nil
 }
 

@@ -5,7 +5,9 @@ package source
 import (
 	"context"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -116,6 +118,36 @@ func nodes(devices []*v1.Device) (all []string) {
 		all = append(all, d.GetPath())
 	}
 	return all
+}
+
+// Where a link is there already, it stays.
+func TestSystemdFindsTheDevices(t *testing.T) {
+	s := nvmltest.New(t, "DGX H200")
+	char := filepath.Join(s.Root, "dev", "char")
+	if err := os.Mkdir(char, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/theirs", filepath.Join(char, "195:255")); err != nil {
+		t.Fatal(err)
+	}
+	openServer(t, s).Close()
+	want := map[string]string{"195:254": "../nvidia-modeset", "195:255": "/dev/theirs", "511:0": "../nvidia-uvm", "511:1": "../nvidia-uvm-tools"}
+	for n := range s.Devices {
+		want[fmt.Sprint("195:", n)] = fmt.Sprint("../nvidia", n)
+	}
+	entries, err := os.ReadDir(char)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, e := range entries {
+		if got[e.Name()], err = os.Readlink(filepath.Join(char, e.Name())); err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
 }
 
 // The mocks have few functions; a library that old is used for what it has.
