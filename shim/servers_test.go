@@ -3,10 +3,8 @@
 package shim
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,11 +12,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/sirupsen/logrus"
 
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/nvmltest"
-	"github.com/vgpu-shim/vgpu/vgpu/gpu/source"
 	"github.com/vgpu-shim/vgpu/vgpu/node"
+	"github.com/vgpu-shim/vgpu/vgpu/node/nodetest"
 )
 
 // written is what the test reads of a config.json.
@@ -52,7 +49,11 @@ func TestServersReachAContainer(t *testing.T) {
 			bound := s.Device(5)
 			f := newFixture(t, `{"process": {"env": ["NVIDIA_VISIBLE_DEVICES=all"]}, "linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}},
 				"annotations": {"vgpu-shim.dev/uuid": "`+bound.UUID+`"}}`)
-			cuda, nvml := serveServer(t, f, s)
+			f.stop()
+			state := filepath.Join(filepath.Dir(f.address), "s")
+			f.config.Address = filepath.Join(state, "vgpud.sock")
+			cuda, nvml := builtLibrary(t, "libvgpu-cuda.so"), builtLibrary(t, "libvgpu-nvml.so")
+			nodetest.Serve(t, s, state, node.LibraryConfig{CUDA: cuda, NVML: nvml})
 			if err := f.create(); err != nil {
 				t.Fatal(err)
 			}
@@ -125,45 +126,6 @@ func TestServersReachAContainer(t *testing.T) {
 			}
 		})
 	}
-}
-
-// serveServer serves the control API of a vgpud on these GPUs in the place of the
-// fake one, and returns the take-over libraries.
-func serveServer(t *testing.T, f *fixture, s nvmltest.Server) (cuda, nvml string) {
-	t.Helper()
-	f.stop()
-	inventory, err := source.Open(source.Config{GPUs: "nvml", NVML: s, DriverRoot: s.Root})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := node.DefaultConfig()
-	cfg.State = filepath.Join(filepath.Dir(f.address), "s")
-	cfg.Socket = filepath.Join(cfg.State, "vgpud.sock")
-	cfg.Library.CUDA, cfg.Library.NVML = builtLibrary(t, "libvgpu-cuda.so"), builtLibrary(t, "libvgpu-nvml.so")
-	state, err := node.OpenState(cfg.State)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	d, err := node.New(cfg, state, nil, inventory, logrus.NewEntry(log), node.Build{Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	over := make(chan error, 1)
-	go func() { over <- d.Serve(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-over; err != nil {
-			t.Error(err)
-		}
-		if err := inventory.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	f.config.Address = cfg.Socket
-	return cfg.Library.CUDA, cfg.Library.NVML
 }
 
 // builtLibrary is one of ours (make build).
