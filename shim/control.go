@@ -52,11 +52,25 @@ func dial(ctx context.Context, address string, patience time.Duration) (*control
 		if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EAGAIN) {
 			return nil, unreachable(address, err)
 		}
-		select {
-		case <-patient.Done():
+		if !pause(patient, redialInterval) {
 			return nil, unreachable(address, err)
-		case <-time.After(redialInterval):
 		}
+	}
+}
+
+// stopped tells whether a call failed because vgpud was about to end: it was not
+// read, not answered, or refused for that reason.
+func stopped(err error) bool {
+	return errors.Is(err, ttrpc.ErrClosed) || errdefs.IsUnavailable(errgrpc.ToNative(err))
+}
+
+// pause waits so long, unless ctx ends first.
+func pause(ctx context.Context, long time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(long):
+		return true
 	}
 }
 

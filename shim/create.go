@@ -38,6 +38,7 @@ const (
 // default ask for one. It fails, and leaves nothing, if the vGPU can not be
 // had: there is no falling back to a whole GPU.
 func (s *service) Create(ctx context.Context, r *taskv3.CreateTaskRequest) (*taskv3.CreateTaskResponse, error) {
+	defer s.create(r.GetID())()
 	h, err := s.load(r.GetOptions())
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
@@ -168,7 +169,7 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 // may be a vGPU, even if this process dies before the answer. On an error
 // nothing is left, unless vgpud stopped answering in the middle: then the
 // state file stays, for Stop.
-func (s *service) createVGPU(ctx context.Context, state bundle.State, request *v1.CreateRequest) (_ *v1.CreateResponse, err error) {
+func (s *service) createVGPU(ctx context.Context, state bundle.State, request *v1.CreateRequest) (*v1.CreateResponse, error) {
 	dir := request.GetBundle()
 	if err := state.Write(dir); err != nil {
 		return nil, err
@@ -179,19 +180,29 @@ func (s *service) createVGPU(ctx context.Context, state bundle.State, request *v
 	// would find nothing, and leave what is made afterwards to nobody.
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.createTimeout)
 	defer cancel()
-	c, err := dial(ctx, state.Address, s.dialPatience)
-	if err != nil {
-		err = fmt.Errorf("failed to create the vGPU of container %s: %w", state.ID, err)
-		// Nothing was asked of vgpud, there is nothing to release.
-		return nil, errors.Join(err, bundle.RemoveState(dir))
+	for asked := false; ; asked = true {
+		c, err := dial(ctx, state.Address, s.dialPatience)
+		if err != nil {
+			err = fmt.Errorf("failed to create the vGPU of container %s: %w", state.ID, err)
+			if asked {
+				undo(limited, dir, state)
+				return nil, err
+			}
+			// Nothing was asked of vgpud, there is nothing to release.
+			return nil, errors.Join(err, bundle.RemoveState(dir))
+		}
+		answer, err := c.Create(limited, request)
+		c.close()
+		if err == nil {
+			return answer, nil
+		}
+		if !stopped(err) || !pause(limited, redialInterval) {
+			undo(limited, dir, state)
+			return nil, failed("create the vGPU of container "+state.ID, state.Address, err)
+		}
+		// vgpud ended before it answered. Its successor is asked for the same
+		// instance, and gives what may have been made already.
 	}
-	defer c.close()
-	answer, err := c.Create(limited, request)
-	if err != nil {
-		undo(limited, dir, state)
-		return nil, failed("create the vGPU of container "+state.ID, state.Address, err)
-	}
-	return answer, nil
 }
 
 // undo releases the vGPU of a container that could not be created. It does not

@@ -5,6 +5,7 @@ package shim
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -177,4 +178,58 @@ func TestCheckpoint(t *testing.T) {
 		}
 		f.called("create", "checkpoint")
 	})
+}
+
+// A client has given up on a Create, and containerd cleans up while it is under way.
+func TestDeleteWaitsForACreateThatIsUnderWay(t *testing.T) {
+	for name, spec := range map[string]string{"with a vGPU": plainSpec, "without one": specWith(`{"vgpu-shim.dev/gpus": "0"}`)} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, spec)
+			overtaken, deleted := make(chan struct{}), make(chan error, 1)
+			f.inner.create = func(*taskv3.CreateTaskRequest) error {
+				go func() { deleted <- f.delete() }()
+				// Nothing tells of a call that does not come: a while is given to one that
+				// does. A slow machine can hide the mistake, not invent it.
+				select {
+				case <-overtaken:
+					t.Error("Delete overtook the Create")
+				case <-time.After(100 * time.Millisecond):
+				}
+				f.inner.note("created")
+				return nil
+			}
+			var once sync.Once
+			f.inner.delete = func(*taskv3.DeleteRequest) error {
+				once.Do(func() { close(overtaken) })
+				return nil
+			}
+			if err := f.create(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-deleted; err != nil {
+				t.Fatal(err)
+			}
+			f.called("create", "created", "delete")
+			f.vgpus(0)
+			f.files("config.json")
+		})
+	}
+}
+
+// Its patience ends with the call's.
+func TestDeleteDoesNotWaitForeverForACreate(t *testing.T) {
+	f := newFixture(t, plainSpec)
+	f.inner.create = func(*taskv3.CreateTaskRequest) error {
+		ctx, cancel := context.WithCancel(f.ctx)
+		cancel()
+		_, err := f.service.Delete(ctx, &taskv3.DeleteRequest{ID: testID})
+		if err != nil {
+			t.Error(err)
+		}
+		return nil
+	}
+	if err := f.create(); err != nil {
+		t.Fatal(err)
+	}
+	f.called("create", "delete")
 }

@@ -3,6 +3,7 @@
 package shim
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -39,6 +40,9 @@ type service struct {
 	// bundles holds the bundle directory of each container that has a vGPU or
 	// is being given one. Guarded by mu, which is never held across a call.
 	bundles map[string]string
+	// creating holds, of each container whose Create is under way, what is closed at
+	// its end. Guarded by mu.
+	creating map[string]chan struct{}
 }
 
 var _ taskv3.TTRPCTaskService = (*service)(nil)
@@ -52,6 +56,38 @@ func newService(inner taskv3.TTRPCTaskService, containerd string) *service {
 		releaseTimeout:   releaseTimeout,
 		dialPatience:     dialPatience,
 		bundles:          make(map[string]string),
+		creating:         make(map[string]chan struct{}),
+	}
+}
+
+// create notes that a container's Create is under way, until end is called.
+func (s *service) create(id string) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.creating[id]; ok {
+		return func() {} // one of the two fails
+	}
+	ended := make(chan struct{})
+	s.creating[id] = ended
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.creating, id)
+		close(ended)
+	}
+}
+
+// created waits until no Create of the container is under way, or ctx ends.
+func (s *service) created(ctx context.Context, id string) {
+	s.mu.Lock()
+	ended, ok := s.creating[id]
+	s.mu.Unlock()
+	if !ok {
+		return
+	}
+	select {
+	case <-ended:
+	case <-ctx.Done():
 	}
 }
 
