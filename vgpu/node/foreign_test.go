@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -125,6 +127,36 @@ func TestADescriptorFromAContainerDoesNotHoldUpVgpud(t *testing.T) {
 			b.ask("work", "work: passed")
 		})
 	}
+}
+
+// Vgpud's descriptors are for all.
+func TestAContainerDoesNotUseUpVgpudsDescriptors(t *testing.T) {
+	n := newProcessNode(t, settings{gpus: 1})
+	n.create("greedy")
+	n.create("b")
+	open := func() int {
+		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	before := open()
+	var all []*plain // those beyond wait in the queue of the socket, which holds 128
+	for range maxConns + 100 {
+		all = append(all, n.connect("greedy"))
+	}
+	n.until("as many as may be are there", func() bool { return open() >= before+maxConns })
+	b := n.client("b")
+	b.ask("work", "work: passed")
+	b.ask("done", "done: ")
+	if got := open(); got > before+maxConns+8 { // the client's page and process are among the 8
+		t.Errorf("vgpud has %d descriptors, and had %d", got, before)
+	}
+	for _, p := range all {
+		p.close()
+	}
+	n.client("greedy").ask("work", "work: passed")
 }
 
 func TestAProcessGetsAFewPagesOnly(t *testing.T) {

@@ -96,6 +96,8 @@ func TestParseRefuses(t *testing.T) {
 		description, key, value, says string
 	}{
 		{"an unknown key", "memroy", "8Gi", "known are bind, gang, gpus, max-share, memory"},
+		{"what becomes of an overrun, which is the node's", "overrun", "corun", "unknown key"},
+		{"a claim, which is none of an annotation's", "claim", "pod/other", "unknown key"},
 		{"an unknown key of one container", "train.memroy", "8Gi", "unknown key"},
 		{"a bad value of another container", "train.weight", "-1", "1 to 10000"},
 		{"a dot without a container", ".gpus", "1", "no container name"},
