@@ -35,7 +35,8 @@ type Options struct {
 	NoDaemon  bool         // no vgpud; shims are pointed at a socket where nobody listens
 }
 
-// Start starts a Node. What was started before an error is ended again.
+// Start starts a Node. What was started before an error is ended again, also where
+// Configure ends the goroutine, as a test's Fatal does.
 func Start(ctx context.Context, paths Paths, o Options) (_ *Node, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("real containers need root: run this as root")
@@ -46,8 +47,9 @@ func Start(ctx context.Context, paths Paths, o Options) (_ *Node, err error) {
 		return nil, err
 	}
 	n := &Node{Dir: dir, Paths: paths}
+	started := false
 	defer func() {
-		if err != nil {
+		if !started {
 			cleanup, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			err = errors.Join(err, n.Close(cleanup))
@@ -88,6 +90,7 @@ func Start(ctx context.Context, paths Paths, o Options) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	started = true
 	return n, nil
 }
 
