@@ -46,13 +46,13 @@ test: setup-test build musl nogate ## run all tests: Go, C, real containers (nee
 	$(say) "tests of the product (Go, and C through Go)"
 	$(GO) test -count=1 -timeout 10m $$($(GO) list ./... | grep -v '/integration')
 	$(say) "tests of the simulated GPU, and on real containers under each containerd"
-	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -v '/integration/\(clients\|neighbours\)')
+	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -v '/integration/\(clients\|neighbours\|versions\)')
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-conformance setup-cross setup-generate setup-lint setup-model
+.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-cross setup-generate setup-lint setup-model
 setup: ## bring in everything: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-conformance setup-cross setup-generate setup-lint setup-model: setup-%:
+setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-cross setup-generate setup-lint setup-model: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated
@@ -118,6 +118,15 @@ test-clients: setup-clients build musl ## CUDA and NVML programs that nobody her
 	$(GO) test -count=1 -timeout 20m ./integration/clients
 test-neighbours: setup-neighbours build ## the shim with those above and below it: nerdctl, docker, CRI; crun (needs root)
 	$(GO) test -count=1 -timeout 20m ./integration/neighbours
+
+# make test has the oldest and the newest.
+.PHONY: test-versions
+test-versions: setup-versions build musl ## the versions of containerd between the oldest and the newest, and upgrades from each to the next (needs root)
+	for package in integration integration/neighbours; do \
+		tests=$$(awk '/^func Test/ { name = $$2; sub(/\(.*/, "", name) } /harnesstest\.Versions/ { print name }' $$package/*_test.go | paste -s -d '|'); \
+		VGPU_TEST_CONTAINERD=between $(GO) test -count=1 -timeout 20m -run "^($$tests)\$$" ./$$package; \
+	done
+	$(GO) test -count=1 -timeout 20m ./integration/versions
 
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
 .PHONY: soak soak-short

@@ -55,7 +55,7 @@ type suite struct {
 var suites = []suite{
 	{
 		name:     "client",
-		versions: []harness.Version{harness.Containerd24, containerd17, harness.Containerd16},
+		versions: []harness.Version{harness.Containerd24, harness.Containerd17, harness.Containerd16},
 		runtimes: []string{stock, "renamed", "without", "with"},
 		short:    clientShort,
 		run:      runClient,
@@ -104,9 +104,6 @@ func selectSpecs(tests []string) string {
 	}
 	return strings.Join(names, "|")
 }
-
-// containerd17 is the version that the other tests do not have.
-const containerd17 harness.Version = "1.7.35"
 
 // inside is a run of a suite, as seen in its box.
 type inside struct {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -31,6 +32,7 @@ type Containerd struct {
 	Runtime   string // for containers that name none
 
 	config     string // path of its configuration
+	cri        bool   // whether that has CRI
 	bin        string // directory of this version's programs
 	newest     string // directory of the newest version's
 	env        []string
@@ -89,7 +91,7 @@ func StartContainerd(ctx context.Context, paths Paths, o ContainerdOptions) (*Co
 	// Nothing of the caller's environment goes in but where to find programs:
 	// shims inherit it, and the private daemon should be the same everywhere.
 	c.env = append([]string{
-		"PATH=" + paths.Bin + ":" + bin + ":" + paths.RuncBin() + ":/usr/sbin:/usr/bin:/sbin:/bin",
+		searchPath(paths, bin),
 		"HOME=" + o.Dir,
 		"TMPDIR=" + o.Dir,
 		// Said on stderr by every ctr command on a machine with cgroup v1.
@@ -98,7 +100,8 @@ func StartContainerd(ctx context.Context, paths Paths, o ContainerdOptions) (*Co
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(c.config, []byte(c.configuration(o.CRI)), 0o600); err != nil {
+	c.cri = o.CRI
+	if err := c.configure(); err != nil {
 		return nil, err
 	}
 	if o.Configure != nil {
@@ -143,6 +146,33 @@ func (c *Containerd) Restart(ctx context.Context) error {
 	return c.Start(ctx)
 }
 
+// Upgrade is Restart with another version in its place, on the same state and with
+// the configuration that it would have been started with.
+func (c *Containerd) Upgrade(ctx context.Context, paths Paths, v Version) error {
+	bin, err := paths.ContainerdBin(v)
+	if err != nil {
+		return err
+	}
+	if err := c.process.Stop(); err != nil {
+		return err
+	}
+	c.Version, c.bin, c.env[0] = v, bin, searchPath(paths, bin)
+	if err := c.configure(); err != nil {
+		return err
+	}
+	return c.Start(ctx)
+}
+
+// searchPath is the environment's PATH of a daemon whose programs are in bin.
+func searchPath(paths Paths, bin string) string {
+	return "PATH=" + paths.Bin + ":" + bin + ":" + paths.RuncBin() + ":/usr/sbin:/usr/bin:/sbin:/bin"
+}
+
+// configure writes the daemon's configuration.
+func (c *Containerd) configure() error {
+	return os.WriteFile(c.config, []byte(c.configuration()), 0o600)
+}
+
 // BundlePath is where containerd keeps the bundle of a running container.
 func (c *Containerd) BundlePath(id string) string {
 	return filepath.Join(c.Dir, "s", "io.containerd.runtime.v2.task", c.Namespace, id)
@@ -151,13 +181,13 @@ func (c *Containerd) BundlePath(id string) string {
 // configuration keeps the daemon away from everything on the host: no CRI, no NRI
 // socket, no /opt, no snapshotter that probes devices. CRI that is wanted all the
 // same finds no network there.
-func (c *Containerd) configuration(cri bool) string {
+func (c *Containerd) configuration() string {
 	version := 3
-	if c.Version == Containerd16 {
+	if strings.HasPrefix(string(c.Version), "1.") {
 		version = 2
 	}
 	disabled, enabled := "", ""
-	if cri {
+	if c.cri {
 		plugin := "io.containerd.cri.v1.runtime"
 		if version == 2 {
 			plugin = "io.containerd.grpc.v1.cri"

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // Paths says where the build put what a Node runs. All are absolute.
@@ -73,11 +75,39 @@ const (
 	Containerd24 Version = "2.4.2"
 )
 
-// ContainerdCRI is the newest with the plugin CRI; Debian's has it anyway.
-const ContainerdCRI Version = Containerd24 + "-cri"
+// withCRI marks a build with the plugin CRI; Debian's has it anyway.
+const withCRI = "-cri"
 
-// Versions lists those that the tests run under.
-func Versions() []Version { return []Version{Containerd16, Containerd24} }
+// Those beside the two ends; setup says for what it brings in which.
+const (
+	Containerd17  Version = "1.7.35"
+	ContainerdCRI Version = Containerd24 + withCRI
+)
+
+// Between lists versions between the two ends, oldest first, with CRI.
+func Between() []Version {
+	return []Version{Containerd17 + withCRI, "2.2.9" + withCRI, "2.3.7" + withCRI}
+}
+
+// Number is the version as the daemon tells it.
+func (v Version) Number() string { return strings.TrimSuffix(string(v), withCRI) }
+
+// VersionsWithCRI lists those that tests of CRI run under; see Versions.
+func VersionsWithCRI() []Version {
+	if v := Versions(); !slices.Contains(v, Containerd24) {
+		return v
+	}
+	return []Version{Containerd16, ContainerdCRI}
+}
+
+// Versions lists those that the tests run under: the two ends or, where the
+// environment says VGPU_TEST_CONTAINERD=between, those between them.
+func Versions() []Version {
+	if os.Getenv("VGPU_TEST_CONTAINERD") == "between" {
+		return Between()
+	}
+	return []Version{Containerd16, Containerd24}
+}
 
 // ContainerdBin is the directory of containerd, ctr and the stock runc shim.
 func (p Paths) ContainerdBin(v Version) (string, error) {

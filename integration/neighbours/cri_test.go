@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
 // handlers are the runtimes of the tests in CRI's configuration, as it would be
@@ -66,7 +67,7 @@ func startCRI(t *testing.T, v harness.Version) *node {
 		t.Fatal(err)
 	}
 	plugin, rest := "io.containerd.cri.v1.runtime", rest24
-	if v == harness.Containerd16 {
+	if strings.HasPrefix(string(v), "1.") {
 		plugin, rest = "io.containerd.grpc.v1.cri", rest16
 	}
 	more := fmt.Sprintf(rest, snapshotter, image) + fmt.Sprintf(handlers, plugin, filepath.Join(paths.Bin, harness.ShimProgram))
@@ -239,19 +240,13 @@ func (p *pod) plain(c *harness.Container) {
 	}
 }
 
-// versionsOfCRI runs a test under each containerd that has CRI.
-func versionsOfCRI(t *testing.T, test func(t *testing.T, n *node)) {
-	for _, v := range []harness.Version{harness.Containerd16, harness.ContainerdCRI} {
-		t.Run("containerd "+string(v), func(t *testing.T) { test(t, startCRI(t, v)) })
-	}
-}
-
 // The forms in which a handler can name our shim: by the runtime's name, by its
 // path, and by the name of runc's, in whose place it is. Each has pods of
 // containers with a vGPU and without.
 func TestHandlers(t *testing.T) {
 	t.Parallel()
-	versionsOfCRI(t, func(t *testing.T, n *node) {
+	harnesstest.VersionsWithCRI(t, func(t *testing.T, v harness.Version) {
+		n := startCRI(t, v)
 		for _, handler := range []string{"vgpu", "path", "place"} {
 			p := n.runPod(handler, handler, map[string]string{"vgpu-shim.dev/with.gpus": "1"})
 			with, without := p.start("with", nil, forEver...), p.start("without", nil, "sleep", "1000000")
@@ -273,7 +268,8 @@ func TestHandlers(t *testing.T) {
 // containers, several at once, ephemeral ones, and those that want none.
 func TestPod(t *testing.T) {
 	t.Parallel()
-	versionsOfCRI(t, func(t *testing.T, n *node) {
+	harnesstest.VersionsWithCRI(t, func(t *testing.T, v harness.Version) {
+		n := startCRI(t, v)
 		p := n.runPod("vgpu", "pod", map[string]string{
 			"vgpu-shim.dev/gpus":         "1", // also of those that no other line names
 			"vgpu-shim.dev/weight":       "200",

@@ -4,7 +4,7 @@
 # Brings in what building, the demo and the tests need, on Debian 12 as root
 # with Go, gcc and make present:
 #
-#   setup.sh build|demo|musl|test|clients|neighbours|conformance|cross|generate|lint|model|all
+#   setup.sh build|demo|musl|test|clients|neighbours|versions|conformance|cross|generate|lint|model|all
 #
 # Debian packages come from apt; containerd, runc and Go tools go into .tools in
 # the repository and nowhere else. What is there already is used again; what an
@@ -170,6 +170,13 @@ setup_containerd() {
 	build_containerd "containerd-$CONTAINERD" github.com/containerd/containerd/v2 "$CONTAINERD" "$CONTAINERD_TAGS"
 }
 
+# The versions between the oldest and the newest.
+setup_versions() {
+	build_containerd "containerd-$CONTAINERD_17-cri" github.com/containerd/containerd "$CONTAINERD_17" "$CONTAINERD_CRI_TAGS"
+	build_containerd "containerd-$CONTAINERD_22-cri" github.com/containerd/containerd/v2 "$CONTAINERD_22" "$CONTAINERD_CRI_TAGS"
+	build_containerd "containerd-$CONTAINERD_23-cri" github.com/containerd/containerd/v2 "$CONTAINERD_23" "$CONTAINERD_CRI_TAGS"
+}
+
 check_build_tools() {
 	local tool
 	for tool in go gcc make; do
@@ -310,7 +317,7 @@ setup_lint() {
 
 setup_model() { apt_install "the grant word's model" "${APT_MODEL[@]}"; }
 
-[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|neighbours|conformance|cross|generate|lint|model|all"
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|neighbours|versions|conformance|cross|generate|lint|model|all"
 mkdir -p "$tools"
 # Two runs at once take turns; the lock goes with the process.
 exec 9>"$tools/.lock"
@@ -326,12 +333,13 @@ musl) parts=(build musl) ;;
 test) parts=(build demo musl test) ;;
 clients) parts=(build demo musl test clients) ;;
 neighbours) parts=(build demo test neighbours) ;;
+versions) parts=(build demo musl test neighbours versions) ;;
 conformance) parts=(build demo test conformance) ;;
 cross) parts=(build musl cross) ;;
 generate) parts=(build generate) ;;
 lint) parts=(lint) ;;
 model) parts=(model) ;;
-all) parts=(build demo musl test clients neighbours conformance cross generate lint model) ;;
+all) parts=(build demo musl test clients neighbours versions conformance cross generate lint model) ;;
 *) die "unknown part $1" ;;
 esac
 for part in "${parts[@]}"; do

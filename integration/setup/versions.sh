@@ -16,9 +16,12 @@ CONTAINERD=2.4.2
 # start containers through ctr alone.
 CONTAINERD_TAGS="no_cri no_btrfs no_devmapper no_zfs"
 
-# The containerd between the two, for the conformance suites.
+# Those between the two, for make test-versions; the first also for the conformance
+# suites.
 CONTAINERD_17=1.7.35
-# With CRI, for critest; still without what needs a host.
+CONTAINERD_22=2.2.9
+CONTAINERD_23=2.3.7
+# With CRI, for these, pods and critest; still without what needs a host.
 CONTAINERD_CRI_TAGS="no_btrfs no_devmapper no_zfs"
 
 # Suites that nobody here wrote, and the network plugins that they need, from

@@ -124,7 +124,16 @@ func (n *Node) Sub(t *testing.T) *Node { return &Node{n.Node, t, n.Ctx, n.rootfs
 
 // Versions runs a test under each supported containerd.
 func Versions(t *testing.T, test func(t *testing.T, v harness.Version)) {
-	for _, v := range harness.Versions() {
+	under(t, harness.Versions(), test)
+}
+
+// VersionsWithCRI is Versions with those that have CRI.
+func VersionsWithCRI(t *testing.T, test func(t *testing.T, v harness.Version)) {
+	under(t, harness.VersionsWithCRI(), test)
+}
+
+func under(t *testing.T, versions []harness.Version, test func(t *testing.T, v harness.Version)) {
+	for _, v := range versions {
 		t.Run("containerd "+string(v), func(t *testing.T) { test(t, v) })
 	}
 }
