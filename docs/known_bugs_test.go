@@ -17,7 +17,8 @@ import (
 	"testing"
 )
 
-// tests are the test functions of a directory, with the strings in each.
+// tests are the test functions and fuzz targets of a directory, with the strings in
+// each.
 func tests(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", dir, "*_test.go"))
@@ -32,7 +33,7 @@ func tests(t *testing.T, dir string) map[string][]string {
 		}
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
-			if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") {
+			if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") && !strings.HasPrefix(f.Name.Name, "Fuzz") {
 				continue
 			}
 			found[f.Name.Name] = nil
@@ -77,6 +78,37 @@ func inTestdata(t *testing.T, dir, name string) (found bool) {
 	return found
 }
 
+// named is how a cell of a table names a test.
+var named = regexp.MustCompile("`([\\w/-]+): ((?:Test|Fuzz)\\w+)(?:/([^`]+))?`")
+
+// checker holds the tests that tables name against those that there are.
+type checker struct {
+	t    *testing.T
+	dirs map[string]map[string][]string
+}
+
+// cell checks that a row names tests, and nothing else in their place, and that they
+// are there.
+func (c *checker) cell(row, text string) {
+	c.t.Helper()
+	of := named.FindAllStringSubmatch(text, -1)
+	if len(of) == 0 || strings.Count(text, "`") != 2*len(of) {
+		c.t.Errorf("%s names no test, or one in another form: %s", row, text)
+	}
+	for _, n := range of {
+		dir, test, sub := n[1], n[2], n[3]
+		if c.dirs[dir] == nil {
+			c.dirs[dir] = tests(c.t, dir)
+		}
+		literals, ok := c.dirs[dir][test]
+		if !ok {
+			c.t.Errorf("%s: there is no %s in %s", row, test, dir)
+		} else if sub != "" && !slices.Contains(literals, sub) && !inTestdata(c.t, dir, sub) {
+			c.t.Errorf("%s: %s in %s has no %q", row, test, dir, sub)
+		}
+	}
+}
+
 // Each row of known-bugs.md names tests, and these are there.
 func TestKnownBugsHaveTheirTests(t *testing.T) {
 	text, err := os.ReadFile("known-bugs.md")
@@ -84,8 +116,7 @@ func TestKnownBugsHaveTheirTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := regexp.MustCompile(`^\| ([A-E])(\d+) \| [^|]+ \| [^|]+ \| [^|]+ \| ([^|]+) \|$`)
-	named := regexp.MustCompile("`([\\w/]+): (Test\\w+)(?:/([^`]+))?`")
-	dirs := map[string]map[string][]string{}
+	check := &checker{t, map[string]map[string][]string{}}
 	rows, last := 0, 0
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSpace(line)
@@ -103,22 +134,7 @@ func TestKnownBugsHaveTheirTests(t *testing.T) {
 			t.Errorf("%s%d comes after %d", m[1], number, last)
 		}
 		last = number
-		of := named.FindAllStringSubmatch(m[3], -1)
-		if len(of) == 0 || strings.Count(m[3], "`") != 2*len(of) {
-			t.Errorf("%s%d names no test, or one in another form: %s", m[1], number, m[3])
-		}
-		for _, n := range of {
-			dir, test, sub := n[1], n[2], n[3]
-			if dirs[dir] == nil {
-				dirs[dir] = tests(t, dir)
-			}
-			literals, ok := dirs[dir][test]
-			if !ok {
-				t.Errorf("%s%d: there is no %s in %s", m[1], number, test, dir)
-			} else if sub != "" && !slices.Contains(literals, sub) && !inTestdata(t, dir, sub) {
-				t.Errorf("%s%d: %s in %s has no %q", m[1], number, test, dir, sub)
-			}
-		}
+		check.cell(m[1]+m[2], m[3])
 	}
 	if rows != 50 {
 		t.Errorf("%d rows, want 50", rows)
