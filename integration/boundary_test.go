@@ -378,6 +378,18 @@ func TestTheHostsFilesAreRootsAlone(t *testing.T) {
 			}
 		}
 
+		address, err := os.ReadFile(filepath.Join(n.Containerd.BundlePath("cuda"), "address"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		socket, isPath := strings.CutPrefix(string(address), "unix://")
+		if info, err := os.Stat(socket); !isPath || err != nil || info.Mode() != fs.ModeSocket|0o600 {
+			t.Errorf("the shim listens on %s, %v, %v", address, info, err)
+		}
+		if info, err := os.Stat(filepath.Dir(socket)); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("the directory of its socket is %v, %v", info.Mode(), err)
+		}
+
 		out, err := c.Exec(n.Ctx, "/bin/find", "/", "-type", "s")
 		if err != nil || strings.TrimSpace(out) != "/.vgpu/sock" {
 			t.Errorf("the container has the sockets %q, %v", out, err)
