@@ -21,10 +21,13 @@ if [ "$builds" != "$toolchain" ] && [ "$(printf '%s\n' "$builds" "$toolchain" | 
 fi
 
 database=https://vuln.go.dev
-# A package of one line: what fails is the way to the database.
-if ! reason=$(GOTOOLCHAIN=$toolchain .tools/bin/govulncheck -db "$database" ./vgpu/version 2>&1) && [[ $reason == *"fetching vulnerabilities"* ]]; then
+# A package of one line: what fails is the way to the database, before or after it
+# was asked which form it has.
+if ! reason=$(GOTOOLCHAIN=$toolchain .tools/bin/govulncheck -db "$database" ./vgpu/version 2>&1) &&
+	[[ $reason == *"fetching vulnerabilities"* || $reason == *"creating client"* ]]; then
 	database=file://$PWD/.tools/vulndb-$VULNDB
 	date=${VULNDB#*-} date=${date%%-*}
-	warn "vuln.go.dev can not be reached: vulnerabilities are those known on ${date:0:4}-${date:4:2}-${date:6:2}, see VULNDB in integration/setup/versions.sh"
+	warn "vuln.go.dev can not be reached ($reason)"
+	warn "vulnerabilities are those known on ${date:0:4}-${date:4:2}-${date:6:2}, see VULNDB in integration/setup/versions.sh"
 fi
 GOTOOLCHAIN=$toolchain exec .tools/bin/govulncheck -db "$database" ./...
