@@ -79,7 +79,11 @@ func openSimulated(cfg Config, n int) (gpu.Inventory, error) {
 // otherLibraries are those that are installed beside the simulated driver, listed as
 // a real driver's are.
 func otherLibraries(lib nvml.Interface, cfg Config, version string) ([]gpu.Library, error) {
-	root, err := filepath.Abs(cfg.SimulatedRoot)
+	// The toolkit finds nothing below a link, as which vgpu install makes this root.
+	root, err := filepath.EvalSymlinks(cfg.SimulatedRoot)
+	if err == nil {
+		root, err = filepath.Abs(root)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to find the simulated driver (simulated.root): %w", err)
 	}

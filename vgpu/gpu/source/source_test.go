@@ -163,6 +163,22 @@ func TestSimulatedGPUs(t *testing.T) {
 	}
 }
 
+// Its root may be a link, as it is where vgpu install has placed it.
+func TestASimulatedDriverIsFoundBehindALink(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "simgpu")
+	if err := os.Symlink(simulatedRoot(t), root); err != nil {
+		t.Fatal(err)
+	}
+	inv, err := Open(Config{GPUs: "sim:1", SimulatedRoot: root, Machine: filepath.Join(t.TempDir(), "machine")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inv.Close()
+	if d := inv.Driver(); filepath.Base(d.CUDA) != "libcuda.so."+d.Version {
+		t.Errorf("%+v", d)
+	}
+}
+
 // The build for musl counts if it is whole and of the driver's own version.
 func TestTheMuslBuildOfTheSimulatedDriver(t *testing.T) {
 	const cuda, ml = "libcuda.so.999.10", "libnvidia-ml.so.999.10"
