@@ -15,7 +15,7 @@ import (
 // Checkpoint is refused for a container that has a vGPU: CRIU can restore
 // neither what the GPU holds nor the mounts of the driver. Others are runc's.
 func (s *service) Checkpoint(ctx context.Context, r *taskv3.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	if _, ok := s.bundle(r.GetID()); ok {
+	if _, ok := s.tenant(r.GetID()); ok {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s has a vGPU and can not be checkpointed: its state on the GPU would be lost: %w",
 			r.GetID(), errdefs.ErrFailedPrecondition))
 	}

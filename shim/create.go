@@ -111,7 +111,7 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 		return nil, errgrpc.ToGRPC(err)
 	}
 	id, dir := r.GetID(), r.GetBundle()
-	if err := s.reserve(id, dir); err != nil {
+	if err := s.reserve(id, tenant{bundle: dir, ownPIDs: summary.OwnPIDNamespace()}); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
 	defer func() {

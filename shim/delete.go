@@ -4,8 +4,10 @@ package shim
 
 import (
 	"context"
+	"sync"
 
 	taskv3 "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/log"
 )
 
@@ -18,18 +20,38 @@ import (
 // container would come into being after it, the Shutdown would be refused because
 // of it, and this process would stay for good.
 func (s *service) Delete(ctx context.Context, r *taskv3.DeleteRequest) (*taskv3.DeleteResponse, error) {
-	if r.GetExecID() == "" {
-		s.created(ctx, r.GetID())
+	id := r.GetID()
+	if r.GetExecID() != "" {
+		return s.TTRPCTaskService.Delete(ctx, r)
+	}
+	s.created(ctx, id)
+	t, ok := s.tenant(id)
+	if !ok {
+		return s.TTRPCTaskService.Delete(ctx, r)
+	}
+	release := sync.OnceFunc(func() {
+		if err := release(ctx, t.bundle, s.releaseTimeout); err != nil {
+			log.G(ctx).WithError(err).WithField("id", id).Warn("left to the cleanup of the bundle")
+		}
+	})
+	// The vGPU goes after the container's processes. Where those have ended for
+	// certain, it goes while runc cleans up, and nobody waits for vgpud.
+	var meanwhile sync.WaitGroup
+	if t.ownPIDs && s.ended(ctx, id) {
+		meanwhile.Go(release)
 	}
 	resp, err := s.TTRPCTaskService.Delete(ctx, r)
-	if err != nil || r.GetExecID() != "" {
+	meanwhile.Wait()
+	if err != nil {
 		return resp, err
 	}
-	if dir, ok := s.bundle(r.GetID()); ok {
-		s.forget(r.GetID())
-		if err := release(ctx, dir, s.releaseTimeout); err != nil {
-			log.G(ctx).WithError(err).WithField("id", r.GetID()).Warn("left to the cleanup of the bundle")
-		}
-	}
+	s.forget(id)
+	release()
 	return resp, nil
+}
+
+// ended tells whether the first process of a container has ended.
+func (s *service) ended(ctx context.Context, id string) bool {
+	state, err := s.State(ctx, &taskv3.StateRequest{ID: id})
+	return err == nil && state.GetStatus() == task.Status_STOPPED
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	taskv3 "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 
@@ -232,4 +233,56 @@ func TestDeleteDoesNotWaitForeverForACreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.called("create", "delete")
+}
+
+// A PID namespace ends with its first process: nothing of the container can compute
+// any more, and vgpud is not waited for.
+func TestDeleteReleasesWhileRuncCleansUp(t *testing.T) {
+	const own, host, pod = `{"type": "pid"}`, `{"type": "mount"}`, `{"type": "pid", "path": "/proc/1/ns/pid"}`
+	for _, c := range []struct {
+		description string
+		namespaces  string
+		status      task.Status
+		meanwhile   bool
+	}{
+		{"an ended container with a PID namespace", own, task.Status_STOPPED, true},
+		{"one that still runs", own, task.Status_RUNNING, false},
+		{"one in the host's", host, task.Status_STOPPED, false},
+		{"one in that of a pod", pod, task.Status_STOPPED, false},
+	} {
+		t.Run(c.description, func(t *testing.T) {
+			f := newFixture(t, `{"process": {}, "linux": {"namespaces": [`+c.namespaces+`]}}`)
+			if err := f.create(); err != nil {
+				t.Fatal(err)
+			}
+			released := make(chan struct{})
+			f.vgpud.delete = func(context.Context, *v1.DeleteRequest) error {
+				close(released)
+				return nil
+			}
+			f.inner.status = c.status
+			f.inner.delete = func(*taskv3.DeleteRequest) error {
+				if c.meanwhile {
+					<-released // or the test hangs
+					return nil
+				}
+				// Nothing tells of a call that does not come: a while is given to one that
+				// does. A slow machine can hide the mistake, not invent it.
+				select {
+				case <-released:
+					t.Error("the vGPU went before the container")
+				case <-time.After(100 * time.Millisecond):
+				}
+				return nil
+			}
+			if err := f.delete(); err != nil {
+				t.Fatal(err)
+			}
+			f.vgpus(0)
+			f.files("config.json")
+			if len(f.vgpud.deleted) != 1 {
+				t.Errorf("vgpud was asked %d times", len(f.vgpud.deleted))
+			}
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	taskv3 "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/api/types/task"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/ttrpc"
 	"github.com/google/go-cmp/cmp"
@@ -36,6 +37,8 @@ type fakeTasks struct {
 
 	create func(*taskv3.CreateTaskRequest) error // nil: succeeds
 	delete func(*taskv3.DeleteRequest) error     // nil: succeeds
+
+	status task.Status // of the container
 
 	mu    sync.Mutex
 	calls []string
@@ -73,6 +76,10 @@ func (f *fakeTasks) Delete(_ context.Context, r *taskv3.DeleteRequest) (*taskv3.
 		}
 	}
 	return &taskv3.DeleteResponse{Pid: 42, ExitStatus: 7}, nil
+}
+
+func (f *fakeTasks) State(context.Context, *taskv3.StateRequest) (*taskv3.StateResponse, error) {
+	return &taskv3.StateResponse{Status: f.status}, nil
 }
 
 func (f *fakeTasks) Checkpoint(context.Context, *taskv3.CheckpointTaskRequest) (*emptypb.Empty, error) {
@@ -265,7 +272,7 @@ func (f *fixture) untouched() {
 		f.t.Errorf("config.json has mode %v", info.Mode())
 	}
 	f.vgpus(0)
-	if _, ok := f.service.bundle(testID); ok {
+	if _, ok := f.service.tenant(testID); ok {
 		f.t.Error("the service still thinks that the container has a vGPU")
 	}
 }

@@ -37,12 +37,20 @@ type service struct {
 	createTimeout, releaseTimeout, dialPatience time.Duration
 
 	mu sync.Mutex
-	// bundles holds the bundle directory of each container that has a vGPU or
-	// is being given one. Guarded by mu, which is never held across a call.
-	bundles map[string]string
+	// tenants holds each container that has a vGPU or is being given one, by its id.
+	// Guarded by mu, which is never held across a call.
+	tenants map[string]tenant
 	// creating holds, of each container whose Create is under way, what is closed at
 	// its end. Guarded by mu.
 	creating map[string]chan struct{}
+}
+
+// tenant is a container that has a vGPU.
+type tenant struct {
+	bundle string // directory
+	// ownPIDs: all its processes are in a PID namespace that is its own, and have
+	// ended when the first one has.
+	ownPIDs bool
 }
 
 var _ taskv3.TTRPCTaskService = (*service)(nil)
@@ -55,7 +63,7 @@ func newService(inner taskv3.TTRPCTaskService, containerd string) *service {
 		createTimeout:    createTimeout,
 		releaseTimeout:   releaseTimeout,
 		dialPatience:     dialPatience,
-		bundles:          make(map[string]string),
+		tenants:          make(map[string]tenant),
 		creating:         make(map[string]chan struct{}),
 	}
 }
@@ -93,26 +101,26 @@ func (s *service) created(ctx context.Context, id string) {
 
 // reserve notes that the container is to get a vGPU. A second Create for it is
 // refused here, before it can replace the vGPU of a container that runs.
-func (s *service) reserve(id, bundle string) error {
+func (s *service) reserve(id string, t tenant) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.bundles[id]; ok {
+	if _, ok := s.tenants[id]; ok {
 		return fmt.Errorf("container %s: %w", id, errdefs.ErrAlreadyExists)
 	}
-	s.bundles[id] = bundle
+	s.tenants[id] = t
 	return nil
 }
 
-// bundle returns the bundle of a container that has a vGPU.
-func (s *service) bundle(id string) (dir string, ok bool) {
+// tenant returns a container that has a vGPU.
+func (s *service) tenant(id string) (t tenant, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	dir, ok = s.bundles[id]
-	return dir, ok
+	t, ok = s.tenants[id]
+	return t, ok
 }
 
 func (s *service) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.bundles, id)
+	delete(s.tenants, id)
 }

@@ -86,7 +86,7 @@ func TestCreateWithASilentVgpud(t *testing.T) {
 	if data, err := os.ReadFile(f.path("config.json")); err != nil || string(data) != f.spec {
 		t.Errorf("config.json is %s, %v", data, err)
 	}
-	if _, ok := f.service.bundle(testID); ok {
+	if _, ok := f.service.tenant(testID); ok {
 		t.Error("the service still thinks that the container has a vGPU")
 	}
 

@@ -43,6 +43,10 @@ type Summary struct {
 		Resources   struct {
 			Devices []DeviceRule `json:"devices"`
 		} `json:"resources"`
+		Namespaces []struct {
+			Type string `json:"type"`
+			Path string `json:"path"`
+		} `json:"namespaces"`
 	} `json:"linux"`
 }
 
@@ -66,6 +70,17 @@ func (s Summary) AllDevices() (all bool) {
 		}
 	}
 	return all
+}
+
+// OwnPIDNamespace tells whether the container gets a PID namespace that nobody else
+// is in: not the host's, and none that is there already.
+func (s Summary) OwnPIDNamespace() bool {
+	for _, n := range s.Linux.Namespaces {
+		if n.Type == "pid" {
+			return n.Path == ""
+		}
+	}
+	return false
 }
 
 // LoadConfig reads the config.json in the directory dir.
