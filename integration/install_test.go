@@ -15,6 +15,7 @@ import (
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
+	"github.com/vgpu-shim/vgpu/vgpu/install"
 )
 
 // prefix is the root of another system, in which the product is installed.
@@ -96,6 +97,16 @@ func TestANodeOfWhatWasInstalled(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil {
 			t.Fatal(err)
 		}
+		unlock, err := install.Options{Root: root}.Lock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range [][]string{{"install", "--from", paths.Root, "--no-containerd"}, {"uninstall"}} {
+			if out, err := p.run(command...); err == nil || !strings.Contains(out, "is under way in "+root) {
+				t.Errorf("%v beside another: %v: %s", command, err, out)
+			}
+		}
+		unlock()
 		p.must("install", "--from", paths.Root, "--no-containerd")
 
 		installed := paths

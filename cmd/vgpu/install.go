@@ -37,8 +37,8 @@ func (a *app) installCommand() *cobra.Command {
 			"of its own where the configuration imports a directory and containerd is 2.0 or\n" +
 			"later, else as a marked block. containerd itself reads the result first, in which\n" +
 			"nothing but our runtime may be new.\n\n" +
-			"All of it is done, or nothing. A file that was changed is kept, with the new one as\n" +
-			"NAME.new beside it. Running containers keep the library that they have. A second\n" +
+			"All of it is done, or nothing; the next run mends what a killed one left. A file\n" +
+			"that was changed is kept, with the new one as NAME.new beside it. Running containers keep the library that they have. A second\n" +
 			"run changes nothing. Nothing is restarted: the end of the output says what to.",
 		Example: "  vgpu install --dry-run\n  vgpu install --root /tmp/package --prefix /usr --no-containerd",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,6 +102,11 @@ func (a *app) install(ctx context.Context, w io.Writer, i installation) error {
 	} else if _, err := exec.LookPath(i.Containerd); err != nil {
 		return fmt.Errorf("failed to find containerd, which must read its new configuration first: %w; name it with --containerd, or leave its configuration alone with --no-containerd", err)
 	}
+	unlock, err := i.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	p, err := install.Install(ctx, i.Options)
 	if err != nil {
 		return err
@@ -110,11 +115,24 @@ func (a *app) install(ctx context.Context, w io.Writer, i installation) error {
 }
 
 func (a *app) uninstall(w io.Writer, i installation) error {
+	unlock, err := i.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	p, err := install.Uninstall(i.Options, i.force)
 	if err != nil {
 		return err
 	}
 	return a.carryOut(w, p, i.dry)
+}
+
+// lock keeps others away, if anything is to be changed.
+func (i *installation) lock() (unlock func(), err error) {
+	if i.dry {
+		return func() {}, nil
+	}
+	return i.Lock()
 }
 
 // planJSON is what changes, and what to say about it.

@@ -95,11 +95,15 @@ func put(path string, want *state) error {
 	return d.Sync()
 }
 
+// temporary is where what is to be at a path is made: beside it, so that a rename
+// suffices, and under no name that a pattern such as *.toml fits.
+func temporary(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".vgpu-tmp")
+}
+
 // replace renames a new file or link over what is there.
 func replace(path string, want *state) (err error) {
-	// Beside it, so that a rename suffices, and under no name that a pattern such
-	// as *.toml fits.
-	temporary := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".vgpu-tmp")
+	temporary := temporary(path)
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

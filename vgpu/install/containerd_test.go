@@ -31,9 +31,9 @@ func containerds(t *testing.T) map[string]string {
 	return found
 }
 
-// mountSmall mounts a file system with little room.
-func mountSmall(t *testing.T, dir string) error {
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+// mountMemory mounts a file system of this size, as for tmpfs(5).
+func mountMemory(t *testing.T, dir, size string) error {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
 		return err
 	}
 	t.Cleanup(func() {

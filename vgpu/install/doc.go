@@ -15,5 +15,7 @@
 // version goes when no process has a part of it.
 //
 // What was placed stands in a manifest, with hashes. A file of which the
-// manifest does not tell, or that was changed since, is somebody else's.
+// manifest does not tell, or that was changed since, is somebody else's. While a
+// run is under way the manifest also tells of what it places, so that whatever is
+// run after a kill knows what is there. Options.Lock keeps others away meanwhile.
 package install

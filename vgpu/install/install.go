@@ -23,6 +23,10 @@ func Install(ctx context.Context, o Options) (*Plan, error) {
 		return nil, err
 	}
 	p.new = &manifest{Version: manifestVersion, Product: o.Version, Current: files.name(o.Version), Entries: map[string]entry{}}
+	if err := p.parents(manifestPath); err != nil {
+		return nil, err
+	}
+	begin := len(p.Changes)
 	for _, step := range []func() error{
 		func() error { return p.tree(files) },
 		func() error { return p.config(files) },
@@ -34,15 +38,32 @@ func Install(ctx context.Context, o Options) (*Plan, error) {
 			return nil, err
 		}
 	}
-	after, err := p.new.state()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.change(manifestPath, after); err != nil {
+	if err := p.manifest(was, begin); err != nil {
 		return nil, err
 	}
 	p.then(was != nil)
 	return &p.Plan, nil
+}
+
+// manifest plans that the manifest tells of what is placed. It does so from begin on:
+// a run that is killed leaves nothing of which the next does not know.
+func (p *planner) manifest(was *state, begin int) error {
+	after, err := p.new.state()
+	if err != nil {
+		return err
+	}
+	if len(p.Changes) == begin {
+		return p.change(manifestPath, after)
+	}
+	under := *p.old
+	under.Version, under.Pending = manifestVersion, p.new
+	meanwhile, err := under.state()
+	if err != nil {
+		return err
+	}
+	p.Changes = slices.Insert(p.Changes, begin, Change{Path: p.place(manifestPath), before: was, after: meanwhile, own: true})
+	p.planned[manifestPath] = meanwhile
+	return p.change(manifestPath, after)
 }
 
 // tree plans the version's directory.

@@ -249,7 +249,7 @@ func TestAFailureInTheMiddleLeavesTheOldState(t *testing.T) {
 // A real failure of the file system, not of the test's making.
 func TestAFullDiskLeavesTheOldState(t *testing.T) {
 	o := options(t, build(t, "one"))
-	if err := mountSmall(t, o.Root); err != nil {
+	if err := mountMemory(t, o.Root, "256k"); err != nil {
 		t.Fatal(err)
 	}
 	file(t, filepath.Join(o.From, "bin/vgpud"), strings.Repeat("x", 1<<20))

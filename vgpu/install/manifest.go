@@ -5,6 +5,7 @@ package install
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 )
 
 // manifestVersion is that of the manifest's format.
@@ -17,6 +18,10 @@ type manifest struct {
 	Current    string           `json:"current"` // directory of the version, below versions
 	Entries    map[string]entry `json:"entries"` // by path
 	Containerd *edit            `json:"containerd,omitempty"`
+
+	// Pending is what the run that is under way leaves here at its end. If it is here
+	// afterwards, that run was killed.
+	Pending *manifest `json:"pending,omitempty"`
 }
 
 // entry is one thing that was placed.
@@ -61,6 +66,42 @@ func readManifest(path string) (*manifest, *state, error) {
 		return nil, nil, fmt.Errorf("%s is of a newer version of vgpu (%s): use that", path, m.Product)
 	}
 	return m, s, nil
+}
+
+// settle makes of the manifest that a killed run has left one that tells what is
+// there: each thing as the one or as the other run placed it.
+func (m *manifest) settle(place func(string) string) error {
+	pending := m.Pending
+	if pending == nil {
+		return nil
+	}
+	m.Pending = nil
+	entries := maps.Clone(pending.Entries)
+	for path, e := range m.Entries {
+		s, err := look(place(path))
+		if err != nil {
+			return err
+		}
+		if p, ok := entries[path]; !ok || !p.placed(s) {
+			entries[path] = e
+		}
+	}
+	m.Entries = entries
+	if pending.Containerd == nil {
+		return nil
+	}
+	s, err := look(place(pending.Containerd.Config))
+	if err != nil {
+		return err
+	}
+	block := ""
+	if s.isFile() {
+		_, block, _ = cut(string(s.data)) // one that can not be cut is told of later
+	}
+	if m.Containerd == nil || hash([]byte(block)) == pending.Containerd.SHA256 {
+		m.Containerd = pending.Containerd
+	}
+	return nil
 }
 
 func (m *manifest) state() (*state, error) {

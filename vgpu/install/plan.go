@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Options say what is installed, and where.
@@ -48,8 +50,31 @@ type planner struct {
 func newPlanner(o Options) (*planner, *state, error) {
 	p := &planner{Options: o, planned: map[string]*state{}}
 	old, was, err := readManifest(p.place(manifestPath))
+	if err != nil {
+		return nil, nil, err
+	}
 	p.old = old
-	return p, was, err
+	return p, was, old.settle(p.place)
+}
+
+// Lock keeps others from installing and uninstalling below the same root, until
+// unlock is called or the process ends. Plans are made and applied under it.
+func (o Options) Lock() (unlock func(), err error) {
+	d, err := os.Open(o.place("/"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil // nothing is there to be kept
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		d.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another \"vgpu install\" or \"vgpu uninstall\" is under way in %s: run this again when it has ended", o.place("/"))
+		}
+		return nil, fmt.Errorf("failed to lock %s: %w", o.place("/"), err)
+	}
+	return func() { d.Close() }, nil
 }
 
 // place is where a path lies here.
@@ -65,6 +90,9 @@ func (p *planner) look(path string) (*state, error) {
 
 // change plans that a path will be in a state.
 func (p *planner) change(path string, after *state) error {
+	if err := p.sweep(path); err != nil {
+		return err
+	}
 	before, err := p.look(path)
 	if err != nil {
 		return err
@@ -85,14 +113,25 @@ func (p *planner) change(path string, after *state) error {
 	return nil
 }
 
+// sweep plans the end of what a run left that was killed while it replaced a file.
+func (p *planner) sweep(path string) error {
+	left := temporary(path)
+	s, err := p.look(left)
+	if err != nil || s == nil {
+		return err
+	}
+	return p.change(left, nil)
+}
+
 // parents plans the directories that a path needs. Those that are made are ours.
 func (p *planner) parents(path string) error {
 	parent := filepath.Dir(path)
 	if parent == "/" {
 		return nil
 	}
-	if e, ok := p.old.Entries[parent]; ok && e.Dir {
-		p.new.Entries[parent] = e
+	// That of the manifest is ours, also if a run was killed before it wrote that.
+	if p.old.Entries[parent].Dir || parent == libraryDir {
+		p.new.Entries[parent] = entry{Dir: true}
 	}
 	info, err := os.Stat(p.place(parent)) // a link to a directory will do
 	switch {
@@ -168,6 +207,9 @@ func (p *planner) share(path string, want *state) error {
 // remove plans that what was placed goes. What was changed since stays, and a
 // directory in which something is left.
 func (p *planner) remove(path string, e entry) error {
+	if err := p.sweep(path); err != nil {
+		return err
+	}
 	was, err := p.look(path)
 	switch {
 	case err != nil:

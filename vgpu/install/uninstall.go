@@ -43,7 +43,11 @@ func Uninstall(o Options, force bool) (*Plan, error) {
 	}
 	if was == nil {
 		p.note("nothing is installed: there is no %s", p.place(manifestPath))
-		return &p.Plan, nil
+		// A run that was killed may have left so much.
+		if err := p.sweep(manifestPath); err != nil {
+			return nil, err
+		}
+		return &p.Plan, p.remove(libraryDir, entry{Dir: true})
 	}
 	used, err := inUse(o.Proc)
 	if err != nil {
@@ -122,6 +126,9 @@ func (p *planner) restore() error {
 	}
 	if e == nil {
 		return nil
+	}
+	if err := p.sweep(e.Config); err != nil {
+		return err
 	}
 	was, err := p.look(e.Config)
 	if err != nil || !was.isFile() {
