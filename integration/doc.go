@@ -16,8 +16,9 @@
 //  3. Work-conserving: TestSecondGPU
 //  4. Released on completion: TestReleasedOnCompletion
 //  5. Shares: TestSharesOfHogs, TestPolicies
-//  6. Nothing dies because something else did: faults_test.go, overrun_test.go,
-//     absence_test.go, TestLostGPU, and soak/, where faults meet
+//  6. Nothing dies because something else did: faults_test.go, interrupted_test.go
+//     (at every point of a container's life), overrun_test.go, absence_test.go,
+//     TestLostGPU, and soak/, where faults meet
 //  7. Fail closed: TestWrongAnnotations, TestNoDaemon
 //  8. Pass-through: TestPassThrough
 //  10. Inert: TestInert

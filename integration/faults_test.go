@@ -4,6 +4,7 @@ package integration
 
 import (
 	"fmt"
+	"maps"
 	"syscall"
 	"testing"
 
@@ -89,21 +90,47 @@ func TestDaemonKilled(t *testing.T) {
 	})
 }
 
-// containerd restarted: containers go on, and their shims still answer.
+// containerd restarted, also after a kill: containers go on with the vGPUs that they
+// have, and their shims still answer.
 func TestContainerdRestarted(t *testing.T) {
 	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v})
 		tenants := n.three(1_000_000)
 		n.GoOn(tenants, nil)
-		if err := n.Containerd.Restart(n.Ctx); err != nil {
-			t.Fatal(err)
-		}
-		n.GoOn(tenants, n.Submissions())
-		for _, c := range tenants {
-			if out, err := c.Exec(n.Ctx, "echo", "here"); err != nil || out != "here\n" {
-				t.Errorf("exec in %s after the restart: %q, %v", c.ID, out, err)
+		had := n.VGPUIDs(tenants)
+		for _, end := range []struct {
+			how string
+			end func() error
+		}{
+			{"stopped", n.Containerd.Process().Stop},
+			{"killed", func() error { return n.Containerd.Process().Kill() }},
+		} {
+			if err := end.end(); err != nil {
+				t.Fatal(err)
 			}
+			if err := n.Containerd.Start(n.Ctx); err != nil {
+				t.Fatal(err)
+			}
+			n.GoOn(tenants, n.Submissions())
+			n.asBefore(tenants, had)
 		}
 		n.NoOverlap()
 	})
+}
+
+// asBefore fails the test if a container does not run, with the vGPU that it had
+// and with a shim that answers.
+func (n *node) asBefore(tenants map[harness.Tenant]*harness.Container, had map[harness.Tenant]string) {
+	n.T.Helper()
+	if now := n.VGPUIDs(tenants); !maps.Equal(now, had) {
+		n.T.Errorf("the vGPUs are %v, and were %v", now, had)
+	}
+	for _, c := range tenants {
+		if state, err := c.TaskState(n.Ctx); err != nil || state != "RUNNING" {
+			n.T.Errorf("containerd says of %s: %q, %v", c.ID, state, err)
+		}
+		if out, err := c.Exec(n.Ctx, "echo", "here"); err != nil || out != "here\n" {
+			n.T.Errorf("exec in %s: %q, %v", c.ID, out, err)
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
@@ -68,6 +69,32 @@ func TestLibraryIsUpgraded(t *testing.T) {
 	n.Finish(second)
 	if out, err := first.Exec(n.Ctx, "/vgpu/vecadd"); err != nil {
 		t.Errorf("%v: %s", err, out)
+	}
+	n.NoOverlap()
+}
+
+// containerd is upgraded from the oldest to the newest below containers that run: they
+// go on, and what the new one asks of their shims, which its predecessor started,
+// works. From version to version it is in integration/versions.
+func TestContainerdIsUpgraded(t *testing.T) {
+	t.Parallel()
+	n := start(t, harness.Options{Version: harness.Containerd16})
+	tenants := n.three(1_000_000)
+	n.GoOn(tenants, nil)
+	had := n.VGPUIDs(tenants)
+	if err := n.Containerd.Upgrade(n.Ctx, n.Paths, harness.Containerd24); err != nil {
+		t.Fatal(err)
+	}
+	n.GoOn(tenants, n.Submissions())
+	n.asBefore(tenants, had)
+	n.Run(harness.Spec{ID: "new", Args: []string{"vecadd"}})
+	for _, c := range tenants {
+		if err := c.Kill(n.Ctx, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Wait(n.Ctx); err != nil { // with a delete
+			t.Error(err)
+		}
 	}
 	n.NoOverlap()
 }

@@ -38,7 +38,11 @@ type Spec struct {
 // RunArgs are the arguments of ctr that start the container, given the flags
 // that say how ctr itself behaves (such as --rm).
 func (c *Containerd) RunArgs(s Spec, flags ...string) []string {
-	args := append([]string{"run"}, flags...)
+	return append(append([]string{"run"}, flags...), c.specArgs(s)...)
+}
+
+// specArgs are those of ctr run and ctr container create that say what is made.
+func (c *Containerd) specArgs(s Spec) (args []string) {
 	runtime := s.Runtime
 	if runtime == "" {
 		runtime = c.Runtime
@@ -86,11 +90,8 @@ type Container struct {
 // Launch starts a container and returns once its first process runs. If that
 // fails, the record that ctr leaves of it is removed. Safe for concurrent use.
 func (c *Containerd) Launch(ctx context.Context, s Spec) (*Container, error) {
-	daemon := c.in(s.Namespace)
-	container := &Container{ID: s.ID, daemon: daemon, pidfd: -1}
-	c.mu.Lock()
-	c.containers = append(c.containers, container)
-	c.mu.Unlock()
+	container := c.note(s)
+	daemon := container.daemon
 	pidFile := filepath.Join(c.Dir, s.ID+".pid")
 	program := c.bin
 	if s.User != "" {

@@ -234,6 +234,14 @@ func (c *Containerd) shimSocket(id string) string {
 	return fmt.Sprintf("/run/containerd/s/%x", sum)
 }
 
+// RemoveShimSocket removes the socket of a shim that is gone, if it is there.
+func (c *Containerd) RemoveShimSocket(id string) error {
+	if err := os.Remove(c.shimSocket(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // RemoveAll removes every container that was started here.
 func (c *Containerd) RemoveAll(ctx context.Context) error {
 	var errs []error

@@ -196,11 +196,11 @@ func (d *Daemon) cli(ctx context.Context, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, filepath.Join(d.paths.Bin, "vgpu"), append([]string{"--address", d.Socket}, args...)...)
 }
 
-// ShimConfig writes the handler configuration that points shims at this daemon
-// and returns its path.
-func (d *Daemon) ShimConfig() (string, error) {
+// ShimConfig writes the handler configuration that points shims at this daemon,
+// with more lines of it, and returns its path. A shim reads it for each container.
+func (d *Daemon) ShimConfig(more ...string) (string, error) {
 	path := filepath.Join(d.Dir, "shim.toml")
-	text := fmt.Sprintf("version = 1\naddress = %q\n", d.Socket)
+	text := fmt.Sprintf("version = 1\naddress = %q\n%s\n", d.Socket, strings.Join(more, "\n"))
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 

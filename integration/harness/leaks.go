@@ -18,14 +18,29 @@ import (
 // sockets. Shims end a moment after their container was deleted, so it waits
 // for a while. The containers must have been removed.
 func (n *Node) CheckLeaks(ctx context.Context) error {
+	if left := n.Left(ctx); len(left) > 0 {
+		return errors.New("left behind: " + strings.Join(left, "; "))
+	}
+	return nil
+}
+
+// Left is what CheckLeaks finds, a line each.
+func (n *Node) Left(ctx context.Context) (left []string) {
 	limited, cancel := context.WithTimeout(ctx, stopPatience)
 	defer cancel()
-	return eventually(limited, nil, func() error {
-		if left := n.leaks(limited); len(left) > 0 {
-			return errors.New("left behind: " + strings.Join(left, "; "))
+	if err := eventually(limited, nil, func() error {
+		// Of the last look that was made to its end.
+		if now := n.leaks(limited); limited.Err() == nil || left == nil {
+			left = now
+		}
+		if len(left) > 0 {
+			return errors.New("something is left")
 		}
 		return nil
-	})
+	}); err != nil && len(left) == 0 {
+		left = []string{err.Error()}
+	}
+	return left
 }
 
 func (n *Node) leaks(ctx context.Context) []string {
@@ -36,7 +51,7 @@ func (n *Node) leaks(ctx context.Context) []string {
 		}
 	}
 	for _, m := range mountsUnder(n.Dir) {
-		if !slices.ContainsFunc(n.overlays, func(o *Overlay) bool { return m == o.Rootfs || m == o.memory }) {
+		if !slices.Contains(n.memories, m) && !slices.ContainsFunc(n.overlays, func(o *Overlay) bool { return m == o.Rootfs || m == o.memory }) {
 			left = append(left, "mount "+m)
 		}
 	}
@@ -49,6 +64,9 @@ func (n *Node) leaks(ctx context.Context) []string {
 		}
 		if bundle := c.daemon.BundlePath(c.ID); exists(bundle) {
 			left = append(left, "bundle "+bundle)
+		}
+		if state := filepath.Join("/run/containerd/runc", c.daemon.Namespace, c.ID); exists(state) {
+			left = append(left, "runc's state "+state)
 		}
 	}
 	if n.Daemon == nil {

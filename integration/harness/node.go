@@ -3,6 +3,7 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ type Node struct {
 	Containerd *Containerd
 
 	overlays []*Overlay
+	memories []string // mounts of Memory
 }
 
 // Options choose a Node.
@@ -33,6 +35,7 @@ type Options struct {
 	CRI       bool         // as in ContainerdOptions
 	Configure func() error // as in ContainerdOptions
 	NoDaemon  bool         // no vgpud; shims are pointed at a socket where nobody listens
+	Parent    string       // of the Node's directory: /tmp if empty
 }
 
 // Start starts a Node. What was started before an error is ended again, also where
@@ -42,7 +45,7 @@ func Start(ctx context.Context, paths Paths, o Options) (_ *Node, err error) {
 		return nil, errors.New("real containers need root: run this as root")
 	}
 	// Short, because a socket's path has 107 bytes at most.
-	dir, err := os.MkdirTemp("/tmp", "vgpu-")
+	dir, err := os.MkdirTemp(cmp.Or(o.Parent, "/tmp"), "vgpu-")
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +105,19 @@ func (n *Node) Overlay() (*Overlay, error) {
 		n.overlays = append(n.overlays, o)
 	}
 	return o, err
+}
+
+// Memory mounts a file system of its own on a directory below the Node's, of a size
+// as for tmpfs(5); Close unmounts it.
+func (n *Node) Memory(dir, size string) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0711,size="+size); err != nil {
+		return fmt.Errorf("failed to mount a tmpfs on %s: %w", dir, err)
+	}
+	n.memories = append(n.memories, dir)
+	return nil
 }
 
 // Close ends everything: containers, daemons, left-over processes, mounts,
