@@ -51,9 +51,9 @@ func TestDrainsThatNeedTheGate(t *testing.T) {
 	n.NoOverlap()
 }
 
-// One that needs to be let in more often than vgpud tries becomes an overrun, and
+// One that is let in time and again and completes nothing becomes an overrun, and
 // everybody finishes all the same.
-func TestDrainThatNeedsTheGateTooOften(t *testing.T) {
+func TestDrainThatIsResumedInVain(t *testing.T) {
 	t.Parallel()
 	n := start(t, harness.Options{
 		Version: harness.Containerd24,

@@ -7,7 +7,8 @@
  *   collective  a kernel on each of two GPUs, each of which spins until the other runs
  *   lock        a host function that takes a lock, and a thread that has it and submits
  *   value       a stream that waits for a value, which another stream writes behind
- *               a kernel of its own; with --steps the last of so many
+ *               a kernel of its own. With --steps that is the last of so many
+ *               pieces, and those before it come behind the wait
  *
  * Submits the first part and says "half". Then it submits the next piece each
  * time that it gets SIGUSR1. Prints "done" once all is complete.
@@ -84,13 +85,15 @@ static void value(CUfunction spin, CUstream one, CUstream two, uint32_t steps)
 	CU(cuMemAlloc(&word, sizeof(uint32_t)));
 	CU(cuMemsetD32(word, 0, 1));
 	CU(cuCtxSynchronize());
-	CU(cuStreamWaitValue32(one, word, steps, CU_STREAM_WAIT_VALUE_GEQ));
+	CU(cuStreamWaitValue32(one, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
 	launch_spin(spin, 1000, one);
-	for (uint32_t i = 1; i <= steps; i++) {
+	for (uint32_t i = 1; i < steps; i++) {
 		await_signal();
-		launch_spin(spin, 1000, two);
-		CU(cuStreamWriteValue32(two, word, i, 0));
+		launch_spin(spin, 1000, one);
 	}
+	await_signal();
+	launch_spin(spin, 1000, two);
+	CU(cuStreamWriteValue32(two, word, 1, 0));
 }
 
 int main(int argc, char **argv)
