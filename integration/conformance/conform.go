@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vgpu-shim/vgpu/integration/box"
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
 
@@ -84,7 +85,7 @@ func (o options) execute(ctx context.Context, r run, tests string, attempt int) 
 	}
 	defer out.Close()
 	begin := time.Now()
-	if err := inBox(ctx, r.name(), out, "inside", r.suite.name, string(r.version), r.runtime.name, tests, report); err != nil {
+	if err := box.Run(ctx, "conformance-"+r.name(), out, "inside", r.suite.name, string(r.version), r.runtime.name, tests, report); err != nil {
 		return nil, fmt.Errorf("%s: %w; its output is in %s.log", r.name(), err, file)
 	}
 	got, err := r.suite.parse(file+".log", report)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vgpu-shim/vgpu/integration/box"
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
 
@@ -48,8 +49,8 @@ func runInside(ctx context.Context, in *inside) error {
 	}
 	in.env = []string{
 		"PATH=" + strings.Join(search, ":"),
-		"HOME=" + boxTemp,
-		"TMPDIR=" + boxTemp,
+		"HOME=" + box.Temp,
+		"TMPDIR=" + box.Temp,
 		"SSL_CERT_FILE=" + authority,
 	}
 	var daemon *harness.Daemon

@@ -4,7 +4,7 @@
 // runc shim and with ours, and compares. docs/conformance.md tells what came of
 // it; make conformance builds and runs it. It needs root.
 //
-// A run of one suite with one runtime happens in a box (box.go), with a daemon, a
+// A run of one suite with one runtime happens in a box (integration/box), with a daemon, a
 // registry and a vgpud of its own. A test whose outcome differs from that with
 // runc's shim is run again; a difference that stays needs a line with its cause
 // in differences.tsv, or the program fails.
@@ -16,8 +16,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
+
+	"github.com/vgpu-shim/vgpu/integration/box"
 )
 
 func main() {
@@ -26,8 +27,8 @@ func main() {
 		case effectiveUID: // in the image nonewprivs
 			fmt.Printf("Effective uid: %d\n", os.Geteuid())
 			return
-		case "init":
-			status, err := initBox(strings.Split(os.Args[2], ":"), os.Args[3:])
+		case box.InitArg:
+			status, err := box.Init(os.Args[2:])
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "conformance: init:", err)
 			}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/vgpu-shim/vgpu/integration/box"
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
 
@@ -125,7 +126,7 @@ func (in *inside) tool(elem ...string) string {
 // command is a program with the environment of the run and its output.
 func (in *inside) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Env = boxTemp, in.env
+	cmd.Dir, cmd.Env = box.Temp, in.env
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd
 }
@@ -181,7 +182,7 @@ exec %s/containerd "$@"
 // runShimtest runs containerd's tests of a shim without a daemon. What needs
 // another network than the box's own is left out, and what runc's shim has not.
 func runShimtest(ctx context.Context, in *inside) error {
-	config := filepath.Join(boxTemp, "shim.json") // its name is part of the tests' names
+	config := filepath.Join(box.Temp, "shim.json") // its name is part of the tests' names
 	text := fmt.Sprintf(`{"shim_binary": %q, "skip": ["layers", "net", "transfer", "uds"]}`, in.shim)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err

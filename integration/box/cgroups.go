@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package box
 
 import (
 	"errors"
@@ -77,26 +77,34 @@ func makeCgroups(name string) (made []string, err error) {
 		if err != nil {
 			return made, err
 		}
-		dir := filepath.Join(own, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := makeCgroup(h, own, name); err != nil {
 			return made, err
 		}
-		made = append(made, dir)
-		// With version 1 a new one has no CPUs and no memory at first.
-		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			b, err := os.ReadFile(filepath.Join(own, file))
-			if h.fstype != "cgroup" || errors.Is(err, os.ErrNotExist) {
-				continue
-			}
-			if err == nil {
-				err = os.WriteFile(filepath.Join(dir, file), b, 0)
-			}
-			if err != nil {
-				return made, err
-			}
-		}
+		made = append(made, filepath.Join(own, name))
 	}
 	return made, nil
+}
+
+// makeCgroup makes a cgroup below another of the same hierarchy.
+func makeCgroup(h hierarchy, parent, name string) error {
+	dir := filepath.Join(parent, name)
+	if err := os.Mkdir(dir, 0o755); err != nil || h.fstype != "cgroup" {
+		return err
+	}
+	// With version 1 a new one has no CPUs and no memory at first.
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		b, err := os.ReadFile(filepath.Join(parent, file))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, file), b, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // enterCgroups makes groups the roots of all cgroups that this thread and its
@@ -126,6 +134,21 @@ func enterCgroups(groups []string) error {
 			if err := delegate(h.mountpoint); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// Cgroup makes a cgroup in each hierarchy of a box, with the controllers of its
+// root: for a program that manages its own below one.
+func Cgroup(name string) error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range all {
+		if err := makeCgroup(h, h.mountpoint, name); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package box runs this program again where it can write to fixed places: below
+// /run, /var/lib, /etc and /opt, to any port, to bridges and cgroups.
+//
+// A box has namespaces of its own, in which those places are empty memory file
+// systems or overlays, and of which nothing is left when its first process ends.
+//
+// It has two processes of ours. The first is its init: it furnishes the box and
+// reaps what nobody else does, as containerd's tests look for processes that
+// should be gone. The second, its child, does the work. A program that uses Run
+// calls Init when it is started with the argument InitArg. Both need root.
+package box
 
 import (
 	"context"
@@ -20,33 +30,27 @@ import (
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
 
-// A suite writes where it likes: fixed paths below /run, /var/lib, /etc and /opt,
-// the port 443 of a registry, bridges, cgroups. So each run of one has a box:
-// namespaces of its own, in which those places are empty memory file systems or
-// overlays, and of which nothing is left when its first process ends.
-//
-// A box has two processes of ours. The first is its init: it furnishes the box
-// and reaps what nobody else does, as containerd's tests look for processes that
-// should be gone. The second, its child, runs the suite.
+// InitArg is the first argument of a program that should call Init with the rest.
+const InitArg = "init"
 
-// boxFlags are the namespaces that a box has from its start. That of cgroups
-// comes later: its root is the cgroup of whoever makes it.
-const boxFlags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+// flags are the namespaces that a box has from its start. That of cgroups comes
+// later: its root is the cgroup of whoever makes it.
+const flags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
 
-// inBox runs this program with arguments in a box of a name, with what it writes
-// in out.
-func inBox(ctx context.Context, name string, out io.Writer, args ...string) error {
+// Run runs this program with arguments in a box of a name, which is part of those
+// of its cgroups, with what it writes in out. It returns when the box is gone.
+func Run(ctx context.Context, name string, out io.Writer, args ...string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	groups, err := makeCgroups(fmt.Sprintf("vgpu-conformance-%d-%s", os.Getpid(), name))
+	groups, err := makeCgroups(fmt.Sprintf("vgpu-%s-%d", name, os.Getpid()))
 	if err != nil {
 		return errors.Join(err, removeCgroups(groups))
 	}
-	cmd := exec.CommandContext(ctx, self, append([]string{"init", strings.Join(groups, ":")}, args...)...)
+	cmd := exec.CommandContext(ctx, self, append([]string{InitArg, strings.Join(groups, ":")}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: boxFlags, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL}
 	ended := make(chan struct{})
 	go thawFromEnd(ctx, groups, ended)
 	// The signal of the parent's death is bound to its thread.
@@ -80,9 +84,9 @@ func thawFromEnd(ctx context.Context, groups []string, ended <-chan struct{}) {
 	}
 }
 
-// initBox is the first process of a box. It returns the exit status of the
-// second, for which args are.
-func initBox(groups []string, args []string) (int, error) {
+// Init is the first process of a box. It returns the exit status of the second.
+func Init(args []string) (int, error) {
+	groups, args := strings.Split(args[0], ":"), args[1:]
 	// The namespace of cgroups is this thread's, and its children's.
 	runtime.LockOSThread()
 	if err := furnish(groups); err != nil {
@@ -129,7 +133,7 @@ func furnish(groups []string) error {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
-	for _, dir := range []string{boxTemp, "/run/lock"} {
+	for _, dir := range []string{Temp, "/run/lock"} {
 		if err := os.Mkdir(dir, 0o777); err != nil {
 			return err
 		}
@@ -138,18 +142,18 @@ func furnish(groups []string) error {
 		}
 	}
 	for _, dir := range []string{"/etc", "/opt"} {
-		if err := layOver(dir); err != nil {
+		if err := LayOver(dir); err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
 	return loopbackUp()
 }
 
-// boxTemp is for temporary files in a box.
-const boxTemp = "/run/tmp"
+// Temp is for temporary files in a box.
+const Temp = "/run/tmp"
 
-// layOver lets the box write to a directory without changing it.
-func layOver(dir string) error {
+// LayOver lets the box write to a directory without changing it.
+func LayOver(dir string) error {
 	upper, work := filepath.Join("/run/over", dir, "u"), filepath.Join("/run/over", dir, "w")
 	for _, d := range []string{upper, work} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
