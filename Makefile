@@ -49,10 +49,10 @@ test: setup-test build musl nogate ## run all tests: Go, C, real containers (nee
 	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -v '/integration/\(clients\|neighbours\|versions\)')
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-cross setup-generate setup-lint setup-model
-setup: ## bring in everything: Debian packages, containerd 2.x, generators, linters
+.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-kubernetes setup-cross setup-generate setup-lint setup-model
+setup: ## bring in everything but Kubernetes: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-cross setup-generate setup-lint setup-model: setup-%:
+setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-kubernetes setup-cross setup-generate setup-lint setup-model: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated

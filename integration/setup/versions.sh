@@ -38,6 +38,11 @@ DEBIAN_DOCKER=20.10.24
 NEWER_DOCKER=26.1.5
 NERDCTL=v2.3.5
 
+# What a Kubernetes cluster needs besides Kubernetes, whose version is in
+# integration/kubernetes/programs: from Debian 12, unpacked.
+DEBIAN_ETCD=3.4.23
+DEBIAN_CNI=1.1.1
+
 # Debian packages, by what needs them.
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
