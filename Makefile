@@ -46,7 +46,7 @@ test: setup-test build musl nogate ## run all tests: Go, C, real containers (nee
 	$(say) "tests of the product (Go, and C through Go)"
 	$(GO) test -count=1 -timeout 10m $$($(GO) list ./... | grep -v '/integration')
 	$(say) "tests of the simulated GPU, and on real containers under each containerd"
-	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -v '/integration/\(clients\|neighbours\|versions\)')
+	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -Ev '/integration/(clients|kubernetes|neighbours|versions)')
 
 ##@ Parts
 .PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-kubernetes setup-cross setup-generate setup-lint setup-model
@@ -127,6 +127,10 @@ test-versions: setup-versions build musl ## the versions of containerd between t
 		VGPU_TEST_CONTAINERD=between $(GO) test -count=1 -timeout 20m -run "^($$tests)\$$" ./$$package; \
 	done
 	$(GO) test -count=1 -timeout 20m ./integration/versions
+
+.PHONY: test-kubernetes
+test-kubernetes: setup-kubernetes build ## pods on a real Kubernetes with simulated GPUs (needs root; SHORT=1: on one node; the first time it builds Kubernetes for 20 to 40 minutes)
+	$(GO) test -count=1 -timeout 20m $(if $(SHORT),-short) ./integration/kubernetes
 
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
 .PHONY: soak soak-short

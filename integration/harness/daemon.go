@@ -45,6 +45,9 @@ type DaemonOptions struct {
 	// ContextMemory is what a context costs on the simulated GPUs; as much as the
 	// simulator chooses if empty.
 	ContextMemory string
+	// Model and Memory are the simulated GPUs', as for simgpu create; the
+	// simulator's own if empty.
+	Model, Memory string
 	// LogLevel is "info" if empty. Turns needs "trace".
 	LogLevel string
 	Env      []string // more of its environment
@@ -102,13 +105,25 @@ format = "json"
 	if err := os.WriteFile(d.configPath(), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	if o.ContextMemory != "" {
-		n := strings.TrimPrefix(d.GPUs, "sim:")
-		if _, err := d.simgpu(ctx, "create", "--gpus", n, "--context-memory", o.ContextMemory, d.Machine); err != nil {
+	if machine := o.machine(); len(machine) > 0 {
+		args := append([]string{"create", "--gpus", strings.TrimPrefix(d.GPUs, "sim:")}, machine...)
+		if _, err := d.simgpu(ctx, append(args, d.Machine)...); err != nil {
 			return nil, err
 		}
 	}
 	return d, d.Start(ctx)
+}
+
+// machine is how the simulated GPUs differ from those that vgpud makes by itself.
+func (o DaemonOptions) machine() (flags []string) {
+	for _, f := range []struct{ flag, value string }{
+		{"--context-memory", o.ContextMemory}, {"--model", o.Model}, {"--memory", o.Memory},
+	} {
+		if f.value != "" {
+			flags = append(flags, f.flag, f.value)
+		}
+	}
+	return flags
 }
 
 // Start starts the daemon, again if it was stopped, and waits until it answers.

@@ -89,7 +89,7 @@ func TestStockRuntime(t *testing.T) {
 			if err := n.Close(ctx); err != nil {
 				t.Error(err)
 			}
-			if exists(n.Dir) || len(naming(n.Dir)) > 0 || len(mountsUnder(n.Dir)) > 0 || len(n.cgroups("")) > 0 {
+			if exists(n.Dir) || len(naming(n.Dir)) > 0 || len(MountsUnder(n.Dir)) > 0 || len(n.cgroups("")) > 0 {
 				t.Error("Close left something behind")
 			}
 		})

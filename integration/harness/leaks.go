@@ -50,7 +50,7 @@ func (n *Node) leaks(ctx context.Context) []string {
 			left = append(left, fmt.Sprintf("process %d %s", p.pid, strings.Join(p.args, " ")))
 		}
 	}
-	for _, m := range mountsUnder(n.Dir) {
+	for _, m := range MountsUnder(n.Dir) {
 		if !slices.Contains(n.memories, m) && !slices.ContainsFunc(n.overlays, func(o *Overlay) bool { return m == o.Rootfs || m == o.memory }) {
 			left = append(left, "mount "+m)
 		}

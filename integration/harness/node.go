@@ -134,13 +134,13 @@ func (n *Node) Close(ctx context.Context) error {
 	for _, o := range n.overlays {
 		errs = append(errs, o.Close())
 	}
-	for _, m := range mountsUnder(n.Dir) {
+	for _, m := range MountsUnder(n.Dir) {
 		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil {
 			errs = append(errs, fmt.Errorf("failed to unmount %s: %w", m, err))
 		}
 	}
 	// Only a directory without mounts is removed: an overlay's lower layer is /.
-	if left := mountsUnder(n.Dir); len(left) == 0 {
+	if left := MountsUnder(n.Dir); len(left) == 0 {
 		errs = append(errs, os.RemoveAll(n.Dir))
 	} else {
 		errs = append(errs, fmt.Errorf("still mounted: %s", strings.Join(left, ", ")))

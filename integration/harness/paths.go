@@ -24,8 +24,12 @@ type Paths struct {
 	Tools     string // what integration/setup brought in
 }
 
+// LibraryVariable of the environment names another take-over library than the one
+// that was built: with sanitizers, or with the gate off.
+const LibraryVariable = "VGPU_TEST_LIBRARY"
+
 // DefaultPaths finds the repository from the working directory upwards, and
-// checks that it was built. VGPU_TEST_LIBRARY names another take-over library.
+// checks that it was built.
 func DefaultPaths() (Paths, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -51,8 +55,7 @@ func DefaultPaths() (Paths, error) {
 		Kernels:   filepath.Join(dir, "integration", "kernels"),
 		Tools:     filepath.Join(dir, ".tools"),
 	}
-	// Another build of the library: with sanitizers, or with the gate off.
-	if library := os.Getenv("VGPU_TEST_LIBRARY"); library != "" {
+	if library := os.Getenv(LibraryVariable); library != "" {
 		p.Library = library
 	}
 	for _, need := range []string{p.Bin, p.Library, p.NVML, p.Workload} {

@@ -46,8 +46,8 @@ func naming(dir string) []process {
 	return found
 }
 
-// mountsUnder lists the mount points at or below dir, deepest first.
-func mountsUnder(dir string) []string {
+// MountsUnder lists the mount points at or below dir, deepest first.
+func MountsUnder(dir string) []string {
 	b, _ := os.ReadFile("/proc/self/mountinfo") // as above
 	var found []string
 	for _, line := range strings.Split(string(b), "\n") {

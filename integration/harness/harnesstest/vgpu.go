@@ -73,6 +73,13 @@ func (n *Node) VGPUIDs(tenants map[harness.Tenant]*harness.Container) map[harnes
 // that it is of. vgpud must log at level trace.
 func (n *Node) InTurns(ids map[harness.Tenant]string) {
 	n.T.Helper()
+	n.InTurnsAfter(0, ids)
+}
+
+// InTurnsAfter is InTurns for a Node that several tests use: it looks at what comes
+// after so many operations of the simulated GPUs' log.
+func (n *Node) InTurnsAfter(before int, ids map[harness.Tenant]string) {
+	n.T.Helper()
 	turns, err := n.Daemon.Turns()
 	if err != nil {
 		n.T.Fatal(err)
@@ -82,7 +89,7 @@ func (n *Node) InTurns(ids map[harness.Tenant]string) {
 		n.T.Fatal(err)
 	}
 	work, outside := 0, 0
-	for _, op := range log {
+	for _, op := range log[before:] {
 		if op.Class != harness.ClassWork {
 			continue
 		}
