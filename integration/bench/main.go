@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench holds the arbiter against its budgets (docs/design.md, section
-// 11) on this machine. docs/bench.md says what each row is; make bench builds and
+// Command bench holds arbiter and shim against their budgets (docs/design.md,
+// section 11) on this machine. docs/bench.md says what each row is; make bench builds and
 // runs it.
 //
 // Wherever it can, it measures in units of the same run: what one wake-up of
 // another process, one locked add and one round trip over a socket take here. It
 // starts vgpud as a process of its own, with simulated GPUs, and clients as
 // processes with the real gate (hooks/gate) and without a GPU: their work is time
-// that passes. All that it started is gone when it ends. It needs root.
+// that passes. For the shim it starts a real containerd. All that it started is gone when it ends. It needs root.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 		os.Exit(125)
 	}
 	out := flag.String("out", "", "write the rows to `FILE` as JSON, too")
-	short := flag.Bool("short", false, "fewer samples and shorter windows, in less than a minute")
+	short := flag.Bool("short", false, "fewer samples and shorter windows, in a minute and a quarter")
 	only := flag.String("only", "", "measure one `GROUP` alone, after the floor; see docs/bench.md")
 	flag.Parse()
 	if err := run(*out, *short, *only); err != nil {
@@ -62,6 +62,7 @@ var groups = []group{
 	{"many", (*bench).many},
 	{"drain", (*bench).drain},
 	{"gate", (*bench).gate},
+	{"container", (*bench).container},
 }
 
 func run(out string, short bool, only string) error {
@@ -137,11 +138,14 @@ type size struct {
 	idle         time.Duration
 	drains       time.Duration // of each container's work
 	gate         bool
+	containers   int // starts of each kind
+	many         int // containers at once
 }
 
 var full = size{
 	floorSamples: 20000, rounds: 10, handovers: 2000, firsts: 5000, kept: 100000, rate: 5 * time.Second,
 	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, gate: true,
+	containers: 100, many: 200,
 }
 
 // One turn more or less weighs more in a shorter window: the budget grows as it
@@ -149,4 +153,5 @@ var full = size{
 var brief = size{
 	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
 	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second, drains: 10 * time.Second,
+	containers: 30, many: 50,
 }
