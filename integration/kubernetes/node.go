@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -246,23 +245,6 @@ func (n *Node) stop() error {
 		errs = append(errs, all[i].Stop())
 	}
 	return errors.Join(errs...)
-}
-
-// Container is one of a pod's containers, which must run.
-func (n *Node) Container(pod *corev1.Pod, name string) (*harness.Container, error) {
-	id, err := ContainerID(pod, name)
-	if err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(filepath.Join(n.Containerd.BundlePath(id), "init.pid"))
-	if err != nil {
-		return nil, err
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return nil, err
-	}
-	return n.Containerd.Found(Namespace, id, pid)
 }
 
 // ContainerID is the name that containerd knows a pod's container by.
