@@ -111,8 +111,10 @@ func (b *bench) container(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, h.stop()) }()
-	if err := b.startAndDelete(ctx, h); err != nil {
-		return err
+	if b.size.containers > 0 {
+		if err := b.startAndDelete(ctx, h); err != nil {
+			return err
+		}
 	}
 	if err := b.shimMemory(ctx, h); err != nil {
 		return err

@@ -138,7 +138,7 @@ type size struct {
 	idle         time.Duration
 	drains       time.Duration // of each container's work
 	gate         bool
-	containers   int // starts of each kind
+	containers   int // starts of each kind; 0: those are not measured
 	many         int // containers at once
 }
 
@@ -153,5 +153,5 @@ var full = size{
 var brief = size{
 	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
 	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second, drains: 10 * time.Second,
-	containers: 30, many: 50,
+	many: 50,
 }
