@@ -17,9 +17,6 @@ import (
 // Three nodes with other GPUs each: pods see those of their own node, and compute in
 // turns there. Each node's simulated GPUs are the witness that nobody else did.
 func TestThreeNodes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts two nodes more: not in the short form")
-	}
 	c := use(t)
 	nodes := []*Node{c.one}
 	for _, o := range []NodeOptions{

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
@@ -194,7 +195,7 @@ func (c *Config) overlay(data []byte) error {
 }
 
 // maxSocketPath is what fits into a sockaddr_un beside the NUL.
-const maxSocketPath = 107
+const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 func (c *Config) validate() error {
 	if !filepath.IsAbs(c.Address) {

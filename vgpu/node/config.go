@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
@@ -165,7 +166,7 @@ func LoadConfig(path string) (Config, error) {
 }
 
 // maxSocketPath is what fits into a sockaddr_un beside the NUL.
-const maxSocketPath = 107
+const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 // Check fills in what follows from other fields and returns all that is wrong.
 func (c *Config) Check() error {

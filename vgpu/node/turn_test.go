@@ -222,15 +222,22 @@ func TestAStoppedHolderIsAnOverrunAndComesBack(t *testing.T) {
 	a.ask("work", "work: passed")
 }
 
+// tied is a node where a1 of the vGPU a has work in flight, and b waits for its turn.
+func tied(t *testing.T) (n *node, a1, a2, b *clientProcess) {
+	t.Helper()
+	n = newNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: 5 * time.Millisecond})
+	n.create("a")
+	n.create("b")
+	a1, a2, b = n.client("a"), n.client("a"), n.client("b")
+	a1.ask("work", "work: passed")
+	b.tell("work")
+	return n, a1, a2, b
+}
+
 // What is in flight ends only when more was submitted: as a collective whose other
 // rank stands at the gate.
 func TestADrainThatDependsOnAGatedThreadIsResumed(t *testing.T) {
-	n := newNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: 5 * time.Millisecond})
-	n.create("a")
-	n.create("b")
-	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
-	a1.ask("work", "work: passed")
-	b.tell("work")
+	n, a1, a2, b := tied(t)
 	n.untilState("a", "DRAINING")
 	a2.ask("work", "work: passed") // its drain would end never else
 	a1.ask("silent", "silent: ok")
@@ -245,12 +252,7 @@ func TestADrainThatDependsOnAGatedThreadIsResumed(t *testing.T) {
 // compute one collective after another. The fourth was an overrun, whose policy may be
 // to kill.
 func TestADrainThatEachResumeHelpsIsNoOverrun(t *testing.T) {
-	n := newNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: 5 * time.Millisecond})
-	n.create("a")
-	n.create("b")
-	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
-	a1.ask("work", "work: passed")
-	b.tell("work")
+	n, a1, a2, b := tied(t)
 	for range 8 {
 		n.untilState("a", "DRAINING")
 		a2.ask("work", "work: passed")
@@ -269,12 +271,7 @@ func TestADrainThatEachResumeHelpsIsNoOverrun(t *testing.T) {
 // After some tries it is an overrun, and its next turn begins although it did not
 // drain.
 func TestADrainThatDependsOnMoreIsAnOverrunInTheEnd(t *testing.T) {
-	n := newNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: 5 * time.Millisecond})
-	n.create("a")
-	n.create("b")
-	a1, a2, b := n.client("a"), n.client("a"), n.client("b")
-	a1.ask("work", "work: passed")
-	b.tell("work")
+	n, a1, a2, b := tied(t)
 	for range 3 {
 		n.untilState("a", "DRAINING")
 		a2.ask("work", "work: passed")
