@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 
 	taskv3 "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -15,6 +16,7 @@ import (
 	"github.com/containerd/log"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/claim"
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 
 	"github.com/vgpu-shim/vgpu/shim/bundle"
@@ -56,7 +58,7 @@ func (s *service) Create(ctx context.Context, r *taskv3.CreateTaskRequest) (*tas
 	if r.Options, err = marshalOptions(h.runcOptions(summary.Linux.CgroupsPath)); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	req, err := wanted(h, summary)
+	req, pointers, err := s.wanted(ctx, r.GetID(), h, summary)
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
@@ -70,24 +72,60 @@ func (s *service) Create(ctx context.Context, r *taskv3.CreateTaskRequest) (*tas
 		return nil, errgrpc.ToGRPC(fmt.Errorf("container %s asks for a vGPU and can not be restored from a checkpoint: %w",
 			r.GetID(), errdefs.ErrFailedPrecondition))
 	}
-	return s.createWithVGPU(ctx, r, h, config, req, summary)
+	return s.createWithVGPU(ctx, r, h, config, want{req, summary, pointers})
 }
 
-// wanted is the request that the container makes. The pause container of a pod
-// carries the pod's annotations and makes none.
-func wanted(h handler, s bundle.Summary) (request.Request, error) {
-	if s.Annotations[containerTypeAnnotation] == sandboxType {
-		return request.Request{}, nil
+// want is what a container is to get.
+type want struct {
+	request.Request
+	summary  bundle.Summary // of its config.json
+	pointers []claim.Pointer
+}
+
+// wanted is the request that the container makes, by its annotations and by the claims
+// to which it points. The pause container of a pod carries the pod's annotations and
+// makes none.
+func (s *service) wanted(ctx context.Context, id string, h handler, sum bundle.Summary) (request.Request, []claim.Pointer, error) {
+	var none request.Request
+	if sum.Annotations[containerTypeAnnotation] == sandboxType {
+		return none, nil, nil
 	}
-	ours, err := h.Annotations(s.Annotations)
+	ours, err := h.Annotations(sum.Annotations)
 	if err != nil {
-		return request.Request{}, invalid(err)
+		return none, nil, invalid(err)
 	}
-	req, err := h.Limits.Parse(ours, s.Annotations[request.ContainerName], h.DefaultCount)
+	name := sum.Annotations[request.ContainerName]
+	pointers := claimed(sum)
+	if len(pointers) == 0 {
+		req, err := h.Limits.Parse(ours, name, h.DefaultCount)
+		if err != nil {
+			return none, nil, invalid(err)
+		}
+		if req.Count > 0 && pod(sum) != nil && byDefault(ours, name) {
+			// Beside a container that has a claim, one without gets none: the
+			// scheduler counted no GPU for it.
+			resp, err := s.resolve(ctx, id, h, sum, nil)
+			if err != nil {
+				return none, nil, err
+			}
+			if resp.GetClaimed() {
+				return none, nil, nil
+			}
+		}
+		return req, nil, nil
+	}
+	resp, err := s.resolve(ctx, id, h, sum, pointers)
 	if err != nil {
-		return request.Request{}, invalid(err)
+		return none, nil, err
 	}
-	return req, nil
+	all, err := request.Claimed(ours, resp.GetAnnotations(), name)
+	if err == nil {
+		var req request.Request
+		if req, err = h.Limits.Parse(all, name, h.DefaultCount); err == nil {
+			return req, pointers, nil
+		}
+	}
+	return none, nil, invalid(fmt.Errorf("container %s of claim %s: %w", name, strings.Join(resp.GetClaims(), " and "), err))
 }
 
 // pod is the pod that a CRI says a container is in, nil if it says none.
@@ -104,14 +142,14 @@ func pod(s bundle.Summary) *v1.Pod {
 // createWithVGPU makes the vGPU, puts it into config.json and creates the
 // container. Whatever fails, what was done before is undone, last first.
 func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskRequest, h handler, config *bundle.Config,
-	req request.Request, summary bundle.Summary,
+	w want,
 ) (_ *taskv3.CreateTaskResponse, retErr error) {
 	ns, err := namespaces.NamespaceRequired(ctx)
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
 	id, dir := r.GetID(), r.GetBundle()
-	if err := s.reserve(id, tenant{bundle: dir, ownPIDs: summary.OwnPIDNamespace()}); err != nil {
+	if err := s.reserve(id, tenant{bundle: dir, ownPIDs: w.summary.OwnPIDNamespace()}); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
 	defer func() {
@@ -131,10 +169,11 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 		Container:    container(state),
 		Instance:     state.Instance,
 		Bundle:       dir,
-		Annotations:  req.Annotations(),
+		Annotations:  w.Annotations(),
 		DefaultCount: uint32(h.DefaultCount), //nolint:gosec // G115: Load has checked that it is 0 to 16
-		Pod:          pod(summary),
-		Requirements: requirements(h, summary.Process.Env),
+		Pod:          pod(w.summary),
+		Requirements: requirements(h, w.summary.Process.Env),
+		Claims:       messages(w.pointers),
 	})
 	if err != nil {
 		return nil, errgrpc.ToGRPC(err)
@@ -147,7 +186,7 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 		}
 	}()
 
-	if err := config.Apply(edits(answer.GetEdits())...); err != nil {
+	if err := config.Apply(append(unpoint(w.pointers), edits(answer.GetEdits())...)...); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("failed to put the vGPU into container %s: %w", id, err))
 	}
 	defer func() {

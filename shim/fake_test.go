@@ -99,6 +99,8 @@ type fakeVgpud struct {
 	create func(context.Context, *v1.CreateRequest) error // nil: succeeds
 	delete func(context.Context, *v1.DeleteRequest) error // nil: succeeds
 
+	resolve func(*v1.ResolveClaimsRequest) (*v1.ResolveClaimsResponse, error) // nil: there are no claims
+
 	mu      sync.Mutex
 	vgpus   map[string]string // id of the container -> instance
 	created []*v1.CreateRequest
@@ -144,6 +146,13 @@ func (f *fakeVgpud) Delete(ctx context.Context, r *v1.DeleteRequest) (*v1.Delete
 		delete(f.vgpus, id)
 	}
 	return &v1.DeleteResponse{}, nil
+}
+
+func (f *fakeVgpud) ResolveClaims(_ context.Context, r *v1.ResolveClaimsRequest) (*v1.ResolveClaimsResponse, error) {
+	if f.resolve == nil {
+		return &v1.ResolveClaimsResponse{}, nil
+	}
+	return f.resolve(r)
 }
 
 // serve serves the fake on address until the test ends or stop is called.

@@ -59,6 +59,17 @@ func (m Mount) validate() error {
 	return nil
 }
 
+// NoMount removes the mounts of a source.
+type NoMount struct{ Source string }
+
+var _ Edit = NoMount{}
+
+// Apply implements Edit.
+func (n NoMount) Apply(s *Spec) error {
+	s.mounts.remove(func(m Mount) bool { return m.Source == n.Source })
+	return nil
+}
+
 // checkPath wants an absolute path in its shortest form, so that a comparison
 // of strings is one of paths.
 func checkPath(what, p string) error {

@@ -48,6 +48,25 @@ type Summary struct {
 			Path string `json:"path"`
 		} `json:"namespaces"`
 	} `json:"linux"`
+	Mounts json.RawMessage `json:"mounts"`
+}
+
+// Sources are those of the mounts. A spec whose mounts can not be read has none: the
+// runtime will say what is wrong with it.
+func (s Summary) Sources() []string {
+	var mounts []struct {
+		Source string `json:"source"`
+	}
+	if json.Unmarshal(s.Mounts, &mounts) != nil {
+		return nil
+	}
+	var out []string
+	for _, m := range mounts {
+		if m.Source != "" {
+			out = append(out, m.Source)
+		}
+	}
+	return out
 }
 
 // DeviceRule is a rule of the device cgroup. A number that is absent, or negative,

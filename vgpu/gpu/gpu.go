@@ -23,9 +23,11 @@ type GPU struct {
 	Model       string
 	MemoryBytes uint64
 	PCIBusID    string
-	Brand       string       // in the words of NVIDIA_REQUIRE_*, such as tesla; empty: not known
-	Arch        string       // compute capability, such as 9.0; empty: not known
-	Devices     []*v1.Device // its own device nodes
+	Brand       string // in the words of NVIDIA_REQUIRE_*, such as tesla; empty: not known
+	// Architecture is such as Hopper, ComputeCapability such as 9.0; empty where the
+	// driver does not say.
+	Architecture, ComputeCapability string
+	Devices                         []*v1.Device // its own device nodes
 }
 
 // Inventory is a source of GPUs. It is safe for concurrent use until Close.

@@ -62,11 +62,11 @@ func (f *faults) container(c *v1.Container) {
 	f.name("container.id", c.GetId())
 }
 
-func (f *faults) pod(p *v1.Pod) {
-	f.text("pod.namespace", p.GetNamespace(), maxName)
-	f.text("pod.name", p.GetName(), maxName)
-	f.text("pod.uid", p.GetUid(), maxName)
-	f.text("pod.container", p.GetContainer(), maxName)
+func (f *faults) pod(field string, p *v1.Pod) {
+	f.text(field+".namespace", p.GetNamespace(), maxName)
+	f.text(field+".name", p.GetName(), maxName)
+	f.text(field+".uid", p.GetUid(), maxName)
+	f.text(field+".container", p.GetContainer(), maxName)
 }
 
 func (f *faults) annotations(all map[string]string) {

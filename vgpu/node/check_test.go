@@ -28,7 +28,15 @@ func set(m proto.Message, path string, value any) {
 		name, rest, more := strings.Cut(path, ".")
 		f := at.Descriptor().Fields().ByName(protoreflect.Name(name))
 		if more {
-			at, path = at.Mutable(f).Message(), rest
+			if path = rest; f.IsList() { // the first one of several
+				all := at.Mutable(f).List()
+				if all.Len() == 0 {
+					all.Append(all.NewElement())
+				}
+				at = all.Get(0).Message()
+				continue
+			}
+			at = at.Mutable(f).Message()
 			continue
 		}
 		if entries, ok := value.(map[string]string); ok {
@@ -99,6 +107,7 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 			annotation("weight", long), annotation(strings.Repeat("x", maxKey), "1")),
 		invalid("must be a whole number", annotation("weight", "0"), annotation("weight", "many")),
 	)
+	claim := invalid("UID of a claim", "", "a b", "a/b", "a\x00", strings.Repeat("x", 129))
 	requirement := func(value string) any { return map[string]string{"NVIDIA_REQUIRE_CUDA": value} }
 	table := map[string]struct {
 		good   proto.Message
@@ -115,6 +124,17 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 			),
 			"default_count": append(invalid("above 16", uint32(17), uint32(1<<32-1)), invalid("no vGPU", uint32(0))...),
 			"pod.namespace": text, "pod.name": text, "pod.uid": text, "pod.container": text,
+			"claims.claim": claim, "claims.request": name,
+		}},
+		"SetClaim": {&v1.SetClaimRequest{}, map[string][]bad{
+			"claim.uid": claim, "claim.namespace": name, "claim.name": name,
+			"claim.requests.name": name, "claim.requests.annotations": annotations,
+			"claim.pods.namespace": text, "claim.pods.name": text, "claim.pods.uid": text, "claim.pods.container": text,
+		}},
+		"DeleteClaim": {&v1.DeleteClaimRequest{}, map[string][]bad{"uid": claim}},
+		"ResolveClaims": {&v1.ResolveClaimsRequest{}, map[string][]bad{
+			"pod.namespace": text, "pod.name": text, "pod.uid": text, "pod.container": text,
+			"pointers.claim": claim, "pointers.request": name,
 		}},
 		"Delete": {&v1.DeleteRequest{}, map[string][]bad{
 			"container.containerd": name, "container.namespace": name, "container.id": name, "instance": text,
@@ -136,7 +156,7 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 			"after": invalid("newest event", uint64(1<<40), ^uint64(0)),
 			"epoch": invalid("16 hexadecimal digits", "x", "0123456789ABCDEF", "0123456789abcde\x00", long),
 		}},
-		"List": {}, "ListGPUs": {}, "ListProcesses": {}, "Info": {}, "Stats": {}, "WatchGPUs": {}, // they ask for nothing
+		"List": {}, "ListGPUs": {}, "ListProcesses": {}, "ListClaims": {}, "Info": {}, "Stats": {}, "WatchGPUs": {}, // they ask for nothing
 	}
 
 	n := newNode(t, settings{gpus: 2})
@@ -154,17 +174,29 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 	proto.Merge(table["DrainGPU"].good, &v1.DrainGPURequest{Uuid: gpuUUID(0), Reason: "r"})
 	proto.Merge(table["UncordonGPU"].good, &v1.UncordonGPURequest{Uuid: gpuUUID(1)})
 	proto.Merge(table["SetPolicy"].good, &v1.SetPolicyRequest{Gpu: gpuUUID(0), Policy: "default"})
+	pod := &v1.Pod{Namespace: "ml", Name: "pod", Uid: "1"}
+	proto.Merge(table["SetClaim"].good, &v1.SetClaimRequest{Claim: &v1.Claim{
+		Uid: "2", Namespace: "ml", Name: "claim", Pods: []*v1.Pod{pod},
+		Requests: []*v1.ClaimGrant{{Name: "gpu", Annotations: map[string]string{"vgpu-shim.dev/weight": "8"}}},
+	}})
+	proto.Merge(table["ResolveClaims"].good, &v1.ResolveClaimsRequest{Pod: pod, Pointers: []*v1.ClaimPointer{{Claim: "2", Request: "gpu"}}})
+	proto.Merge(table["DeleteClaim"].good, &v1.DeleteClaimRequest{Uid: "2"})
 	proto.Merge(table["Watch"].good, &v1.WatchRequest{Epoch: n.info().GetEpoch()})
 
 	type state struct {
-		VGPUs []*v1.VGPU
-		GPUs  []*v1.GPU
-		Info  *v1.InfoResponse
-		Kept  string
+		VGPUs  []*v1.VGPU
+		GPUs   []*v1.GPU
+		Claims []*v1.Claim
+		Info   *v1.InfoResponse
+		Kept   string
 	}
 	look := func() (s state) {
 		t.Helper()
 		list, err := n.control.List(t.Context(), &v1.ListRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims, err := n.control.ListClaims(t.Context(), &v1.ListClaimsRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +205,7 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Info has the number of the newest event: nothing was told either.
-		return state{list.GetVgpus(), []*v1.GPU{n.gpu(0), n.gpu(1)}, n.info(), string(kept)}
+		return state{list.GetVgpus(), []*v1.GPU{n.gpu(0), n.gpu(1)}, claims.GetClaims(), n.info(), string(kept)}
 	}
 	before := look()
 
@@ -202,7 +234,7 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 				names := field
 				if errdefs.IsNotFound(err) {
 					names = fmt.Sprint(b.value)
-				} else if field == "annotations" {
+				} else if strings.HasSuffix(field, "annotations") {
 					names = "annotation"
 				} else if strings.HasPrefix(b.says, "no vGPU") {
 					names = "gpus=0" // what stands for the count
@@ -223,7 +255,7 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 		t.Errorf("something was changed all the same: %s", diff)
 	}
 	// What was refused was so because of the one bad value: the rest is good.
-	for _, name := range []string{"Create", "Update", "Get", "CordonGPU", "DrainGPU", "UncordonGPU", "SetPolicy", "Delete"} {
+	for _, name := range []string{"Create", "Update", "Get", "CordonGPU", "DrainGPU", "UncordonGPU", "SetPolicy", "SetClaim", "ResolveClaims", "DeleteClaim", "Delete"} {
 		if err := n.ask(service.Methods().ByName(protoreflect.Name(name)), table[name].good); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -112,7 +112,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 			Version: recordVersion, ID: id, Dir: dir,
 			Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), Container: c.GetId(),
 			Instance: r.GetInstance(), Bundle: r.GetBundle(), BundleFile: bundle,
-			Annotations: req.Annotations(), Pod: podOf(r.GetPod()), Created: time.Now().UTC(), Boot: d.loop.boot,
+			Annotations: req.Annotations(), Pod: podOf(r.GetPod()), Claims: claimRecords(r.GetClaims()), Created: time.Now().UTC(), Boot: d.loop.boot,
 		},
 	}
 	defer func() {
@@ -213,8 +213,9 @@ func checkCreate(r *v1.CreateRequest) error {
 		f.add("bundle", clip(b)+" is not an absolute path")
 	}
 	f.annotations(r.GetAnnotations())
-	f.pod(r.GetPod())
+	f.pod("pod", r.GetPod())
 	f.requirements(r.GetRequirements())
+	f.pointers("claims", r.GetClaims())
 	if n := r.GetDefaultCount(); n > request.MaxCount {
 		f.add("default_count", fmt.Sprintf("%d is above %d", n, request.MaxCount))
 	}
@@ -492,7 +493,7 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 	}
 	out := &v1.VGPU{
 		Id:        v.rec.ID,
-		Container: v.container(), Pod: v.rec.Pod.message(),
+		Container: v.container(), Pod: v.rec.Pod.message(), Claims: claimPointers(v.rec.Claims),
 		State: s.State.String(), Count: uint32(v.req.Count), MemoryBytes: v.req.MemoryBytes,
 		Weight: uint32(cmp.Or(v.req.Weight, request.DefaultWeight)), Priority: v.req.Priority.String(),
 		MinShare: v.req.MinShare, MaxShare: v.req.MaxShare,
@@ -568,7 +569,7 @@ func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus, residents []string)
 		Held: durationpb.New(s.Usage.Held), Turns: s.Usage.Turns, Handover: g.handover.describe(),
 		Cordon: g.causes.cordon(), Policy: l.policyOn(g), OwnPolicy: g.policy != arbiter.Policy{},
 		Vgpus: residents, MemoryUsedBytes: l.memoryUsed(s.UUID), MemoryReservedBytes: s.Ledger, MemoryFreeBytes: g.memoryFree,
-		Notes: g.health.Notes,
+		Notes: g.health.Notes, Architecture: g.Architecture, ComputeCapability: g.ComputeCapability,
 	}
 	holder := l.vgpus[s.Holder]
 	if holder != nil && !s.Drains && holder.idle() {

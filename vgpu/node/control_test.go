@@ -116,7 +116,7 @@ func TestAnotherInstanceTakesTheContainersPlace(t *testing.T) {
 }
 
 func TestCreateRefuses(t *testing.T) {
-	n := newNode(t, settings{gpus: 2})
+	n := newNode(t, settings{gpus: 2, capabilities: []string{"8.0", "9.0"}})
 	for _, tc := range []struct {
 		description string
 		change      func(*v1.CreateRequest)
@@ -221,7 +221,7 @@ func TestCreateRefuses(t *testing.T) {
 }
 
 func TestCreateTakesAnImageThatTheDriverServes(t *testing.T) {
-	n := newNode(t, settings{gpus: 2})
+	n := newNode(t, settings{gpus: 2, capabilities: []string{"8.0", "9.0"}})
 	for name, value := range map[string]string{
 		"NVIDIA_REQUIRE_CUDA": "cuda>=12.4 brand=geforce,driver>=1", "NVIDIA_REQUIRE_ARCH": "arch>=9.0", "NVIDIA_REQUIRE_DRIVER": "driver<2",
 	} {

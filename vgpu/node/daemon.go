@@ -39,6 +39,7 @@ type Daemon struct {
 	processes processList
 	looking   sync.Mutex // guards told
 	told      unmanaged
+	claims    *claims
 
 	state  *State
 	dirs   string // of the vGPUs
@@ -82,6 +83,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		takeOver: gpu.TakeOver{CUDA: cfg.Library.CUDA, NVML: cfg.Library.NVML, Dirs: cfg.Library.Dirs},
 		dirs:     filepath.Join(state.dir, "c"),
 		ended:    make(chan struct{}),
+		claims:   newClaims(),
 	}
 	defer func() {
 		if retErr != nil {
@@ -146,6 +148,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		l.gpuUp(arbiter.UUID(g.UUID))
 	}
 	d.restoreSet()
+	d.restoreClaims()
 	d.restore()
 	if err := d.listenControl(); err != nil {
 		return nil, err

@@ -54,6 +54,7 @@ func gpuUUID(n int) string { return gputest.UUID(n) }
 // settings of a daemon under test.
 type settings struct {
 	gpus           int
+	capabilities   []string // of the GPUs, see gputest.New
 	quantum, drain time.Duration
 	stall          time.Duration
 	absence        time.Duration
@@ -186,7 +187,7 @@ func (n *node) start() {
 	if n.quiet || n.settings.quiet {
 		log = discard().Logger
 	}
-	n.gpus = gputest.New(n.settings.gpus)
+	n.gpus = gputest.New(n.settings.gpus, n.settings.capabilities...)
 	d, err := newDaemon(cfg, n.gpus, logrus.NewEntry(log))
 	if err != nil {
 		n.t.Fatal(err)

@@ -18,6 +18,7 @@ type nodeStore interface {
 	// saveNode writes value under name, then calls then, on another goroutine.
 	saveNode(name string, value []byte, then func(error))
 	loadNode(name string) ([]byte, error) // nil if nothing was saved
+	nodeNames(prefix string) []string     // under which something is saved, sorted
 }
 
 // saveNode waits until value stands in s under name.

@@ -65,7 +65,7 @@ func met(driver gpu.Driver, all []gpu.GPU, req request.Request, requirements map
 }
 
 func properties(driver gpu.Driver, g gpu.GPU) gpu.Properties {
-	return gpu.Properties{Driver: driver.Version, CUDA: driver.CUDAVersion, Brand: g.Brand, Arch: g.Arch}
+	return gpu.Properties{Driver: driver.Version, CUDA: driver.CUDAVersion, Brand: g.Brand, Arch: g.ComputeCapability}
 }
 
 // kinds tells of the GPUs that a request may be bound to what a requirement may be
@@ -73,7 +73,7 @@ func properties(driver gpu.Driver, g gpu.GPU) gpu.Properties {
 func kinds(all []gpu.GPU, req request.Request) (text string) {
 	var said []string
 	for _, g := range all {
-		kind := fmt.Sprintf(", on %s (brand %s, compute capability %s)", g.Model, orUnknown(g.Brand), orUnknown(g.Arch))
+		kind := fmt.Sprintf(", on %s (brand %s, compute capability %s)", g.Model, orUnknown(g.Brand), orUnknown(g.ComputeCapability))
 		if candidate(g, req) && !slices.Contains(said, kind) {
 			said = append(said, kind)
 			text += kind

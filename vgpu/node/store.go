@@ -12,6 +12,7 @@ import (
 	"os"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,6 +44,7 @@ type record struct {
 	BundleFile  file              `json:"bundle_file"`
 	Annotations map[string]string `json:"annotations"`   // the request, as request.Parse reads it
 	Pod         *pod              `json:"pod,omitempty"` // nil: the container is in none
+	Claims      []claimRecord     `json:"claims,omitempty"`
 	Created     time.Time         `json:"created"`
 	Boot        string            `json:"boot"`           // boot id of the machine; the pages are void under another
 	GPUs        []string          `json:"gpus,omitempty"` // bound to
@@ -418,6 +420,19 @@ func (s *store) loadNode(name string) ([]byte, error) {
 		return nil, nil
 	}
 	return unseal(k, sealed)
+}
+
+// nodeNames are the names under which saveNode wrote something, that begin so.
+func (s *store) nodeNames(prefix string) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.contents {
+		if k.bucket == nodeBucket && strings.HasPrefix(k.name, prefix) {
+			names = append(names, k.name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (s *store) put(k key, value func() ([]byte, error), then func(error)) {

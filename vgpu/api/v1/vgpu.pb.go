@@ -167,6 +167,7 @@ type CreateRequest struct {
 	DefaultCount  uint32                 `protobuf:"varint,5,opt,name=default_count,json=defaultCount,proto3" json:"default_count,omitempty"`                                                      // the handler's count where no annotation names one
 	Pod           *Pod                   `protobuf:"bytes,6,opt,name=pod,proto3" json:"pod,omitempty"`                                                                                             // absent: the container is in none
 	Requirements  map[string]string      `protobuf:"bytes,7,rep,name=requirements,proto3" json:"requirements,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // NVIDIA_REQUIRE_* of the container's environment, that the driver must meet
+	Claims        []*ClaimPointer        `protobuf:"bytes,8,rep,name=claims,proto3" json:"claims,omitempty"`                                                                                       // that the annotations come from, as ResolveClaims answered them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -246,6 +247,13 @@ func (x *CreateRequest) GetPod() *Pod {
 func (x *CreateRequest) GetRequirements() map[string]string {
 	if x != nil {
 		return x.Requirements
+	}
+	return nil
+}
+
+func (x *CreateRequest) GetClaims() []*ClaimPointer {
+	if x != nil {
+		return x.Claims
 	}
 	return nil
 }
@@ -930,6 +938,7 @@ type VGPU struct {
 	Memory        []*Memory              `protobuf:"bytes,25,rep,name=memory,proto3" json:"memory,omitempty"`                                  // on each of gpus, in their order
 	Observers     uint32                 `protobuf:"varint,26,opt,name=observers,proto3" json:"observers,omitempty"`                           // connected processes that only look (use NVML) and were told its GPUs: it stays on these while they are there
 	Pod           *Pod                   `protobuf:"bytes,27,opt,name=pod,proto3" json:"pod,omitempty"`                                        // of its container; absent: it is in none
+	Claims        []*ClaimPointer        `protobuf:"bytes,28,rep,name=claims,proto3" json:"claims,omitempty"`                                  // that it was made by
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1149,6 +1158,13 @@ func (x *VGPU) GetObservers() uint32 {
 func (x *VGPU) GetPod() *Pod {
 	if x != nil {
 		return x.Pod
+	}
+	return nil
+}
+
+func (x *VGPU) GetClaims() []*ClaimPointer {
+	if x != nil {
+		return x.Claims
 	}
 	return nil
 }
@@ -1425,6 +1441,8 @@ type GPU struct {
 	MemoryFreeBytes     *uint64                `protobuf:"varint,18,opt,name=memory_free_bytes,json=memoryFreeBytes,proto3,oneof" json:"memory_free_bytes,omitempty"`       // as the driver says; absent: not known
 	Notes               []string               `protobuf:"bytes,19,rep,name=notes,proto3" json:"notes,omitempty"`                                                           // what else the driver says of it, that changes nothing: its clocks are held down, say
 	MemoryUsedBytes     uint64                 `protobuf:"varint,20,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`             // by vGPUs
+	Architecture        string                 `protobuf:"bytes,21,opt,name=architecture,proto3" json:"architecture,omitempty"`                                             // such as Hopper; empty: not known
+	ComputeCapability   string                 `protobuf:"bytes,22,opt,name=compute_capability,json=computeCapability,proto3" json:"compute_capability,omitempty"`          // such as 9.0; empty: not known
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -1597,6 +1615,20 @@ func (x *GPU) GetMemoryUsedBytes() uint64 {
 		return x.MemoryUsedBytes
 	}
 	return 0
+}
+
+func (x *GPU) GetArchitecture() string {
+	if x != nil {
+		return x.Architecture
+	}
+	return ""
+}
+
+func (x *GPU) GetComputeCapability() string {
+	if x != nil {
+		return x.ComputeCapability
+	}
+	return ""
 }
 
 // Policy is how time is shared.
@@ -3062,6 +3094,541 @@ func (x *SetPolicyResponse) GetPolicy() *Policy {
 	return nil
 }
 
+// Claim is a Kubernetes ResourceClaim that was prepared on this node.
+type Claim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Requests      []*ClaimGrant          `protobuf:"bytes,4,rep,name=requests,proto3" json:"requests,omitempty"` // of the claim
+	Pods          []*Pod                 `protobuf:"bytes,5,rep,name=pods,proto3" json:"pods,omitempty"`         // for which it is reserved; their containers are not named
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Claim) Reset() {
+	*x = Claim{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Claim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Claim) ProtoMessage() {}
+
+func (x *Claim) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Claim.ProtoReflect.Descriptor instead.
+func (*Claim) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Claim) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *Claim) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Claim) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Claim) GetRequests() []*ClaimGrant {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+func (x *Claim) GetPods() []*Pod {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+// ClaimGrant is what one request of a claim gives.
+type ClaimGrant struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                                                                         // of the request
+	Annotations   map[string]string      `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the same, as a container's annotations would say it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimGrant) Reset() {
+	*x = ClaimGrant{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimGrant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimGrant) ProtoMessage() {}
+
+func (x *ClaimGrant) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimGrant.ProtoReflect.Descriptor instead.
+func (*ClaimGrant) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *ClaimGrant) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClaimGrant) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+// ClaimPointer is what stands in a container's config.json of a claim.
+type ClaimPointer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Claim         string                 `protobuf:"bytes,1,opt,name=claim,proto3" json:"claim,omitempty"` // uid
+	Request       string                 `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimPointer) Reset() {
+	*x = ClaimPointer{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimPointer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimPointer) ProtoMessage() {}
+
+func (x *ClaimPointer) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimPointer.ProtoReflect.Descriptor instead.
+func (*ClaimPointer) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ClaimPointer) GetClaim() string {
+	if x != nil {
+		return x.Claim
+	}
+	return ""
+}
+
+func (x *ClaimPointer) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+type SetClaimRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Claim         *Claim                 `protobuf:"bytes,1,opt,name=claim,proto3" json:"claim,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetClaimRequest) Reset() {
+	*x = SetClaimRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetClaimRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetClaimRequest) ProtoMessage() {}
+
+func (x *SetClaimRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetClaimRequest.ProtoReflect.Descriptor instead.
+func (*SetClaimRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SetClaimRequest) GetClaim() *Claim {
+	if x != nil {
+		return x.Claim
+	}
+	return nil
+}
+
+type SetClaimResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetClaimResponse) Reset() {
+	*x = SetClaimResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetClaimResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetClaimResponse) ProtoMessage() {}
+
+func (x *SetClaimResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetClaimResponse.ProtoReflect.Descriptor instead.
+func (*SetClaimResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{48}
+}
+
+type DeleteClaimRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteClaimRequest) Reset() {
+	*x = DeleteClaimRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteClaimRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteClaimRequest) ProtoMessage() {}
+
+func (x *DeleteClaimRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteClaimRequest.ProtoReflect.Descriptor instead.
+func (*DeleteClaimRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *DeleteClaimRequest) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+type DeleteClaimResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteClaimResponse) Reset() {
+	*x = DeleteClaimResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteClaimResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteClaimResponse) ProtoMessage() {}
+
+func (x *DeleteClaimResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteClaimResponse.ProtoReflect.Descriptor instead.
+func (*DeleteClaimResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{50}
+}
+
+type ListClaimsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListClaimsRequest) Reset() {
+	*x = ListClaimsRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListClaimsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListClaimsRequest) ProtoMessage() {}
+
+func (x *ListClaimsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListClaimsRequest.ProtoReflect.Descriptor instead.
+func (*ListClaimsRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{51}
+}
+
+type ListClaimsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Claims        []*Claim               `protobuf:"bytes,1,rep,name=claims,proto3" json:"claims,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListClaimsResponse) Reset() {
+	*x = ListClaimsResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListClaimsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListClaimsResponse) ProtoMessage() {}
+
+func (x *ListClaimsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListClaimsResponse.ProtoReflect.Descriptor instead.
+func (*ListClaimsResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ListClaimsResponse) GetClaims() []*Claim {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+type ResolveClaimsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           *Pod                   `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`
+	Pointers      []*ClaimPointer        `protobuf:"bytes,2,rep,name=pointers,proto3" json:"pointers,omitempty"` // none: only claimed is asked for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveClaimsRequest) Reset() {
+	*x = ResolveClaimsRequest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveClaimsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveClaimsRequest) ProtoMessage() {}
+
+func (x *ResolveClaimsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveClaimsRequest.ProtoReflect.Descriptor instead.
+func (*ResolveClaimsRequest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ResolveClaimsRequest) GetPod() *Pod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+func (x *ResolveClaimsRequest) GetPointers() []*ClaimPointer {
+	if x != nil {
+		return x.Pointers
+	}
+	return nil
+}
+
+type ResolveClaimsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Annotations   map[string]string      `protobuf:"bytes,1,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // what all of them give together
+	Claims        []string               `protobuf:"bytes,2,rep,name=claims,proto3" json:"claims,omitempty"`                                                                                     // for people: namespace/name and request of each pointer
+	Claimed       bool                   `protobuf:"varint,3,opt,name=claimed,proto3" json:"claimed,omitempty"`                                                                                  // some claim is reserved for the pod
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResolveClaimsResponse) Reset() {
+	*x = ResolveClaimsResponse{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResolveClaimsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResolveClaimsResponse) ProtoMessage() {}
+
+func (x *ResolveClaimsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResolveClaimsResponse.ProtoReflect.Descriptor instead.
+func (*ResolveClaimsResponse) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *ResolveClaimsResponse) GetAnnotations() map[string]string {
+	if x != nil {
+		return x.Annotations
+	}
+	return nil
+}
+
+func (x *ResolveClaimsResponse) GetClaims() []string {
+	if x != nil {
+		return x.Claims
+	}
+	return nil
+}
+
+func (x *ResolveClaimsResponse) GetClaimed() bool {
+	if x != nil {
+		return x.Claimed
+	}
+	return false
+}
+
 var File_vgpu_api_v1_vgpu_proto protoreflect.FileDescriptor
 
 const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
@@ -3077,7 +3644,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x03 \x01(\tR\x03uid\x12\x1c\n" +
-	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"\xd4\x03\n" +
+	"\tcontainer\x18\x04 \x01(\tR\tcontainer\"\x83\x04\n" +
 	"\rCreateRequest\x120\n" +
 	"\tcontainer\x18\x01 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\tR\binstance\x12\x16\n" +
@@ -3085,7 +3652,8 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\vannotations\x18\x04 \x03(\v2'.vgpu.v1.CreateRequest.AnnotationsEntryR\vannotations\x12#\n" +
 	"\rdefault_count\x18\x05 \x01(\rR\fdefaultCount\x12\x1e\n" +
 	"\x03pod\x18\x06 \x01(\v2\f.vgpu.v1.PodR\x03pod\x12L\n" +
-	"\frequirements\x18\a \x03(\v2(.vgpu.v1.CreateRequest.RequirementsEntryR\frequirements\x1a>\n" +
+	"\frequirements\x18\a \x03(\v2(.vgpu.v1.CreateRequest.RequirementsEntryR\frequirements\x12-\n" +
+	"\x06claims\x18\b \x03(\v2\x15.vgpu.v1.ClaimPointerR\x06claims\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a?\n" +
@@ -3134,7 +3702,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\fListResponse\x12#\n" +
 	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xa5\x06\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xd4\x06\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -3163,7 +3731,8 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\twhen_full\x18\x18 \x01(\tR\bwhenFull\x12'\n" +
 	"\x06memory\x18\x19 \x03(\v2\x0f.vgpu.v1.MemoryR\x06memory\x12\x1c\n" +
 	"\tobservers\x18\x1a \x01(\rR\tobservers\x12\x1e\n" +
-	"\x03pod\x18\x1b \x01(\v2\f.vgpu.v1.PodR\x03pod\"Z\n" +
+	"\x03pod\x18\x1b \x01(\v2\f.vgpu.v1.PodR\x03pod\x12-\n" +
+	"\x06claims\x18\x1c \x03(\v2\x15.vgpu.v1.ClaimPointerR\x06claims\"Z\n" +
 	"\x06Memory\x12\x10\n" +
 	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x1f\n" +
 	"\vlimit_bytes\x18\x02 \x01(\x04R\n" +
@@ -3182,7 +3751,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x10ListGPUsResponse\x12 \n" +
 	"\x04gpus\x18\x01 \x03(\v2\f.vgpu.v1.GPUR\x04gpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\x8c\x05\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xdf\x05\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
@@ -3206,7 +3775,9 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x15memory_reserved_bytes\x18\x11 \x01(\x04R\x13memoryReservedBytes\x12/\n" +
 	"\x11memory_free_bytes\x18\x12 \x01(\x04H\x00R\x0fmemoryFreeBytes\x88\x01\x01\x12\x14\n" +
 	"\x05notes\x18\x13 \x03(\tR\x05notes\x12*\n" +
-	"\x11memory_used_bytes\x18\x14 \x01(\x04R\x0fmemoryUsedBytesB\x14\n" +
+	"\x11memory_used_bytes\x18\x14 \x01(\x04R\x0fmemoryUsedBytes\x12\"\n" +
+	"\farchitecture\x18\x15 \x01(\tR\farchitecture\x12-\n" +
+	"\x12compute_capability\x18\x16 \x01(\tR\x11computeCapabilityB\x14\n" +
 	"\x12_memory_free_bytes\"2\n" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -3318,7 +3889,42 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12\x14\n" +
 	"\x05slots\x18\x03 \x01(\rR\x05slots\"<\n" +
 	"\x11SetPolicyResponse\x12'\n" +
-	"\x06policy\x18\x01 \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy2\xaa\a\n" +
+	"\x06policy\x18\x01 \x01(\v2\x0f.vgpu.v1.PolicyR\x06policy\"\x9e\x01\n" +
+	"\x05Claim\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12/\n" +
+	"\brequests\x18\x04 \x03(\v2\x13.vgpu.v1.ClaimGrantR\brequests\x12 \n" +
+	"\x04pods\x18\x05 \x03(\v2\f.vgpu.v1.PodR\x04pods\"\xa8\x01\n" +
+	"\n" +
+	"ClaimGrant\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12F\n" +
+	"\vannotations\x18\x02 \x03(\v2$.vgpu.v1.ClaimGrant.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
+	"\fClaimPointer\x12\x14\n" +
+	"\x05claim\x18\x01 \x01(\tR\x05claim\x12\x18\n" +
+	"\arequest\x18\x02 \x01(\tR\arequest\"7\n" +
+	"\x0fSetClaimRequest\x12$\n" +
+	"\x05claim\x18\x01 \x01(\v2\x0e.vgpu.v1.ClaimR\x05claim\"\x12\n" +
+	"\x10SetClaimResponse\"&\n" +
+	"\x12DeleteClaimRequest\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\"\x15\n" +
+	"\x13DeleteClaimResponse\"\x13\n" +
+	"\x11ListClaimsRequest\"<\n" +
+	"\x12ListClaimsResponse\x12&\n" +
+	"\x06claims\x18\x01 \x03(\v2\x0e.vgpu.v1.ClaimR\x06claims\"i\n" +
+	"\x14ResolveClaimsRequest\x12\x1e\n" +
+	"\x03pod\x18\x01 \x01(\v2\f.vgpu.v1.PodR\x03pod\x121\n" +
+	"\bpointers\x18\x02 \x03(\v2\x15.vgpu.v1.ClaimPointerR\bpointers\"\xdc\x01\n" +
+	"\x15ResolveClaimsResponse\x12Q\n" +
+	"\vannotations\x18\x01 \x03(\v2/.vgpu.v1.ResolveClaimsResponse.AnnotationsEntryR\vannotations\x12\x16\n" +
+	"\x06claims\x18\x02 \x03(\tR\x06claims\x12\x18\n" +
+	"\aclaimed\x18\x03 \x01(\bR\aclaimed\x1a>\n" +
+	"\x10AnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xcc\t\n" +
 	"\aControl\x129\n" +
 	"\x06Create\x12\x16.vgpu.v1.CreateRequest\x1a\x17.vgpu.v1.CreateResponse\x129\n" +
 	"\x06Delete\x12\x16.vgpu.v1.DeleteRequest\x1a\x17.vgpu.v1.DeleteResponse\x129\n" +
@@ -3334,7 +3940,12 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\tCordonGPU\x12\x19.vgpu.v1.CordonGPURequest\x1a\x1a.vgpu.v1.CordonGPUResponse\x12H\n" +
 	"\vUncordonGPU\x12\x1b.vgpu.v1.UncordonGPURequest\x1a\x1c.vgpu.v1.UncordonGPUResponse\x12?\n" +
 	"\bDrainGPU\x12\x18.vgpu.v1.DrainGPURequest\x1a\x19.vgpu.v1.DrainGPUResponse\x12B\n" +
-	"\tSetPolicy\x12\x19.vgpu.v1.SetPolicyRequest\x1a\x1a.vgpu.v1.SetPolicyResponseB*Z(github.com/vgpu-shim/vgpu/vgpu/api/v1;v1b\x06proto3"
+	"\tSetPolicy\x12\x19.vgpu.v1.SetPolicyRequest\x1a\x1a.vgpu.v1.SetPolicyResponse\x12?\n" +
+	"\bSetClaim\x12\x18.vgpu.v1.SetClaimRequest\x1a\x19.vgpu.v1.SetClaimResponse\x12H\n" +
+	"\vDeleteClaim\x12\x1b.vgpu.v1.DeleteClaimRequest\x1a\x1c.vgpu.v1.DeleteClaimResponse\x12E\n" +
+	"\n" +
+	"ListClaims\x12\x1a.vgpu.v1.ListClaimsRequest\x1a\x1b.vgpu.v1.ListClaimsResponse\x12N\n" +
+	"\rResolveClaims\x12\x1d.vgpu.v1.ResolveClaimsRequest\x1a\x1e.vgpu.v1.ResolveClaimsResponseB*Z(github.com/vgpu-shim/vgpu/vgpu/api/v1;v1b\x06proto3"
 
 var (
 	file_vgpu_api_v1_vgpu_proto_rawDescOnce sync.Once
@@ -3348,7 +3959,7 @@ func file_vgpu_api_v1_vgpu_proto_rawDescGZIP() []byte {
 	return file_vgpu_api_v1_vgpu_proto_rawDescData
 }
 
-var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Container)(nil),             // 0: vgpu.v1.Container
 	(*Pod)(nil),                   // 1: vgpu.v1.Pod
@@ -3394,95 +4005,126 @@ var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*DrainGPUResponse)(nil),      // 41: vgpu.v1.DrainGPUResponse
 	(*SetPolicyRequest)(nil),      // 42: vgpu.v1.SetPolicyRequest
 	(*SetPolicyResponse)(nil),     // 43: vgpu.v1.SetPolicyResponse
-	nil,                           // 44: vgpu.v1.CreateRequest.AnnotationsEntry
-	nil,                           // 45: vgpu.v1.CreateRequest.RequirementsEntry
-	nil,                           // 46: vgpu.v1.UpdateRequest.AnnotationsEntry
-	nil,                           // 47: vgpu.v1.Event.ChangesEntry
-	(*durationpb.Duration)(nil),   // 48: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(*Claim)(nil),                 // 44: vgpu.v1.Claim
+	(*ClaimGrant)(nil),            // 45: vgpu.v1.ClaimGrant
+	(*ClaimPointer)(nil),          // 46: vgpu.v1.ClaimPointer
+	(*SetClaimRequest)(nil),       // 47: vgpu.v1.SetClaimRequest
+	(*SetClaimResponse)(nil),      // 48: vgpu.v1.SetClaimResponse
+	(*DeleteClaimRequest)(nil),    // 49: vgpu.v1.DeleteClaimRequest
+	(*DeleteClaimResponse)(nil),   // 50: vgpu.v1.DeleteClaimResponse
+	(*ListClaimsRequest)(nil),     // 51: vgpu.v1.ListClaimsRequest
+	(*ListClaimsResponse)(nil),    // 52: vgpu.v1.ListClaimsResponse
+	(*ResolveClaimsRequest)(nil),  // 53: vgpu.v1.ResolveClaimsRequest
+	(*ResolveClaimsResponse)(nil), // 54: vgpu.v1.ResolveClaimsResponse
+	nil,                           // 55: vgpu.v1.CreateRequest.AnnotationsEntry
+	nil,                           // 56: vgpu.v1.CreateRequest.RequirementsEntry
+	nil,                           // 57: vgpu.v1.UpdateRequest.AnnotationsEntry
+	nil,                           // 58: vgpu.v1.Event.ChangesEntry
+	nil,                           // 59: vgpu.v1.ClaimGrant.AnnotationsEntry
+	nil,                           // 60: vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 61: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
 }
 var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	0,  // 0: vgpu.v1.CreateRequest.container:type_name -> vgpu.v1.Container
-	44, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
+	55, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
 	1,  // 2: vgpu.v1.CreateRequest.pod:type_name -> vgpu.v1.Pod
-	45, // 3: vgpu.v1.CreateRequest.requirements:type_name -> vgpu.v1.CreateRequest.RequirementsEntry
-	8,  // 4: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
-	0,  // 5: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
-	46, // 6: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
-	15, // 7: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
-	9,  // 8: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
-	10, // 9: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
-	15, // 10: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
-	15, // 11: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
-	0,  // 12: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
-	48, // 13: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
-	17, // 14: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
-	49, // 15: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
-	16, // 16: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
-	1,  // 17: vgpu.v1.VGPU.pod:type_name -> vgpu.v1.Pod
-	48, // 18: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	48, // 19: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	48, // 20: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
-	20, // 21: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	48, // 22: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
-	22, // 23: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
-	21, // 24: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
-	48, // 25: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	48, // 26: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	48, // 27: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
-	25, // 28: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
-	0,  // 29: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
-	1,  // 30: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
-	49, // 31: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
-	21, // 32: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
-	28, // 33: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
-	48, // 34: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
-	31, // 35: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
-	22, // 36: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
-	49, // 37: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
-	0,  // 38: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
-	47, // 39: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
-	21, // 40: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
-	20, // 41: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	20, // 42: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	20, // 43: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	20, // 44: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	21, // 45: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
-	2,  // 46: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	4,  // 47: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	6,  // 48: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
-	11, // 49: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
-	13, // 50: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	18, // 51: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	23, // 52: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
-	26, // 53: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	29, // 54: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
-	32, // 55: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
-	34, // 56: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
-	36, // 57: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
-	38, // 58: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
-	40, // 59: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
-	42, // 60: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
-	3,  // 61: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	5,  // 62: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	7,  // 63: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
-	12, // 64: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
-	14, // 65: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	19, // 66: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	24, // 67: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
-	27, // 68: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	30, // 69: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
-	33, // 70: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
-	35, // 71: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
-	37, // 72: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
-	39, // 73: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
-	41, // 74: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
-	43, // 75: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
-	61, // [61:76] is the sub-list for method output_type
-	46, // [46:61] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	56, // 3: vgpu.v1.CreateRequest.requirements:type_name -> vgpu.v1.CreateRequest.RequirementsEntry
+	46, // 4: vgpu.v1.CreateRequest.claims:type_name -> vgpu.v1.ClaimPointer
+	8,  // 5: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
+	0,  // 6: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
+	57, // 7: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
+	15, // 8: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
+	9,  // 9: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
+	10, // 10: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
+	15, // 11: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
+	15, // 12: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
+	0,  // 13: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
+	61, // 14: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
+	17, // 15: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
+	62, // 16: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
+	16, // 17: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
+	1,  // 18: vgpu.v1.VGPU.pod:type_name -> vgpu.v1.Pod
+	46, // 19: vgpu.v1.VGPU.claims:type_name -> vgpu.v1.ClaimPointer
+	61, // 20: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	61, // 21: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	61, // 22: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
+	20, // 23: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	61, // 24: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	22, // 25: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
+	21, // 26: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
+	61, // 27: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	61, // 28: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	61, // 29: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	25, // 30: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
+	0,  // 31: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
+	1,  // 32: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
+	62, // 33: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	21, // 34: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
+	28, // 35: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
+	61, // 36: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
+	31, // 37: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
+	22, // 38: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
+	62, // 39: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
+	0,  // 40: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
+	58, // 41: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
+	21, // 42: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
+	20, // 43: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	20, // 44: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	20, // 45: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	20, // 46: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	21, // 47: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
+	45, // 48: vgpu.v1.Claim.requests:type_name -> vgpu.v1.ClaimGrant
+	1,  // 49: vgpu.v1.Claim.pods:type_name -> vgpu.v1.Pod
+	59, // 50: vgpu.v1.ClaimGrant.annotations:type_name -> vgpu.v1.ClaimGrant.AnnotationsEntry
+	44, // 51: vgpu.v1.SetClaimRequest.claim:type_name -> vgpu.v1.Claim
+	44, // 52: vgpu.v1.ListClaimsResponse.claims:type_name -> vgpu.v1.Claim
+	1,  // 53: vgpu.v1.ResolveClaimsRequest.pod:type_name -> vgpu.v1.Pod
+	46, // 54: vgpu.v1.ResolveClaimsRequest.pointers:type_name -> vgpu.v1.ClaimPointer
+	60, // 55: vgpu.v1.ResolveClaimsResponse.annotations:type_name -> vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
+	2,  // 56: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	4,  // 57: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	6,  // 58: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	11, // 59: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
+	13, // 60: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	18, // 61: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	23, // 62: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
+	26, // 63: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	29, // 64: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
+	32, // 65: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
+	34, // 66: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
+	36, // 67: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
+	38, // 68: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
+	40, // 69: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
+	42, // 70: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
+	47, // 71: vgpu.v1.Control.SetClaim:input_type -> vgpu.v1.SetClaimRequest
+	49, // 72: vgpu.v1.Control.DeleteClaim:input_type -> vgpu.v1.DeleteClaimRequest
+	51, // 73: vgpu.v1.Control.ListClaims:input_type -> vgpu.v1.ListClaimsRequest
+	53, // 74: vgpu.v1.Control.ResolveClaims:input_type -> vgpu.v1.ResolveClaimsRequest
+	3,  // 75: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	5,  // 76: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	7,  // 77: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	12, // 78: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
+	14, // 79: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	19, // 80: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	24, // 81: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
+	27, // 82: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	30, // 83: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
+	33, // 84: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
+	35, // 85: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
+	37, // 86: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
+	39, // 87: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
+	41, // 88: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
+	43, // 89: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
+	48, // 90: vgpu.v1.Control.SetClaim:output_type -> vgpu.v1.SetClaimResponse
+	50, // 91: vgpu.v1.Control.DeleteClaim:output_type -> vgpu.v1.DeleteClaimResponse
+	52, // 92: vgpu.v1.Control.ListClaims:output_type -> vgpu.v1.ListClaimsResponse
+	54, // 93: vgpu.v1.Control.ResolveClaims:output_type -> vgpu.v1.ResolveClaimsResponse
+	75, // [75:94] is the sub-list for method output_type
+	56, // [56:75] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
@@ -3498,7 +4140,7 @@ func file_vgpu_api_v1_vgpu_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vgpu_api_v1_vgpu_proto_rawDesc), len(file_vgpu_api_v1_vgpu_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   48,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,10 @@ type ControlService interface {
 	UncordonGPU(context.Context, *UncordonGPURequest) (*UncordonGPUResponse, error)
 	DrainGPU(context.Context, *DrainGPURequest) (*DrainGPUResponse, error)
 	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
+	SetClaim(context.Context, *SetClaimRequest) (*SetClaimResponse, error)
+	DeleteClaim(context.Context, *DeleteClaimRequest) (*DeleteClaimResponse, error)
+	ListClaims(context.Context, *ListClaimsRequest) (*ListClaimsResponse, error)
+	ResolveClaims(context.Context, *ResolveClaimsRequest) (*ResolveClaimsResponse, error)
 }
 
 type Control_WatchServer interface {
@@ -145,6 +149,34 @@ func RegisterControlService(srv *ttrpc.Server, svc ControlService) {
 				}
 				return svc.SetPolicy(ctx, &req)
 			},
+			"SetClaim": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req SetClaimRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.SetClaim(ctx, &req)
+			},
+			"DeleteClaim": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req DeleteClaimRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.DeleteClaim(ctx, &req)
+			},
+			"ListClaims": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ListClaimsRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.ListClaims(ctx, &req)
+			},
+			"ResolveClaims": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req ResolveClaimsRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.ResolveClaims(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"Watch": {
@@ -189,6 +221,10 @@ type ControlClient interface {
 	UncordonGPU(context.Context, *UncordonGPURequest) (*UncordonGPUResponse, error)
 	DrainGPU(context.Context, *DrainGPURequest) (*DrainGPUResponse, error)
 	SetPolicy(context.Context, *SetPolicyRequest) (*SetPolicyResponse, error)
+	SetClaim(context.Context, *SetClaimRequest) (*SetClaimResponse, error)
+	DeleteClaim(context.Context, *DeleteClaimRequest) (*DeleteClaimResponse, error)
+	ListClaims(context.Context, *ListClaimsRequest) (*ListClaimsResponse, error)
+	ResolveClaims(context.Context, *ResolveClaimsRequest) (*ResolveClaimsResponse, error)
 }
 
 type controlClient struct {
@@ -358,6 +394,38 @@ func (c *controlClient) DrainGPU(ctx context.Context, req *DrainGPURequest) (*Dr
 func (c *controlClient) SetPolicy(ctx context.Context, req *SetPolicyRequest) (*SetPolicyResponse, error) {
 	var resp SetPolicyResponse
 	if err := c.client.Call(ctx, "vgpu.v1.Control", "SetPolicy", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) SetClaim(ctx context.Context, req *SetClaimRequest) (*SetClaimResponse, error) {
+	var resp SetClaimResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "SetClaim", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) DeleteClaim(ctx context.Context, req *DeleteClaimRequest) (*DeleteClaimResponse, error) {
+	var resp DeleteClaimResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "DeleteClaim", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) ListClaims(ctx context.Context, req *ListClaimsRequest) (*ListClaimsResponse, error) {
+	var resp ListClaimsResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "ListClaims", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *controlClient) ResolveClaims(ctx context.Context, req *ResolveClaimsRequest) (*ResolveClaimsResponse, error) {
+	var resp ResolveClaimsResponse
+	if err := c.client.Call(ctx, "vgpu.v1.Control", "ResolveClaims", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -36,13 +36,18 @@ var _ gpu.Inventory = (*Inventory)(nil)
 // UUID names GPU n.
 func UUID(n int) string { return fmt.Sprintf("GPU-00000000-0000-0000-0000-%012x", n+1) }
 
-// New is an inventory of n GPUs, of compute capability 8.0, 9.0 and so on.
-func New(n int) *Inventory {
+// New is an inventory of n GPUs of these compute capabilities, of 9.0 those for which
+// there is none.
+func New(n int, capabilities ...string) *Inventory {
 	i := &Inventory{health: map[string]gpu.Health{}, free: map[string]uint64{}, used: map[string]map[int]uint64{}, wake: make(chan struct{}, 1)}
 	for k := range n {
+		capability := "9.0"
+		if k < len(capabilities) {
+			capability = capabilities[k]
+		}
 		i.gpus = append(i.gpus, gpu.GPU{
 			UUID: UUID(k), Model: "Test GPU", MemoryBytes: MemoryBytes, PCIBusID: fmt.Sprintf("00000000:%02X:00.0", k+1),
-			Brand: "tesla", Arch: fmt.Sprintf("%d.0", 8+k),
+			Brand: "tesla", Architecture: "Hopper", ComputeCapability: capability,
 			Devices: []*v1.Device{{Path: fmt.Sprint("/dev/fake", k)}},
 		})
 		i.free[UUID(k)] = MemoryBytes

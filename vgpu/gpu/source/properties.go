@@ -6,10 +6,12 @@ import (
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 )
 
-// What is read here is what images may ask for (see gpu.Requirement). What NVML
-// does not tell is empty.
+// What is read here is what images and claims may ask for (see gpu.Requirement). What
+// NVML does not tell is empty.
 
 // cudaVersion is the newest version of CUDA that the driver serves.
 func (i *inventory) cudaVersion() string {
@@ -24,19 +26,30 @@ func (i *inventory) cudaVersion() string {
 	return fmt.Sprintf("%d.%d", v/1000, v%1000/10)
 }
 
-// properties are a GPU's brand and compute capability.
-func (i *inventory) properties(d nvml.Device) (brand, arch string) {
+// properties reads a GPU's brand, architecture and compute capability.
+func (i *inventory) properties(d nvml.Device, g *gpu.GPU) {
 	if i.has("nvmlDeviceGetBrand") {
 		if b, ret := d.GetBrand(); ret == nvml.SUCCESS {
-			brand = brands[b]
+			g.Brand = brands[b]
+		}
+	}
+	if i.has("nvmlDeviceGetArchitecture") {
+		if a, ret := d.GetArchitecture(); ret == nvml.SUCCESS {
+			g.Architecture = architectures[a]
 		}
 	}
 	if i.has("nvmlDeviceGetCudaComputeCapability") {
 		if major, minor, ret := d.GetCudaComputeCapability(); ret == nvml.SUCCESS {
-			arch = fmt.Sprintf("%d.%d", major, minor)
+			g.ComputeCapability = fmt.Sprintf("%d.%d", major, minor)
 		}
 	}
-	return brand, arch
+}
+
+// architectures are NVML's numbers by NVIDIA's names. One that is newer has none.
+var architectures = map[nvml.DeviceArchitecture]string{
+	nvml.DEVICE_ARCH_KEPLER: "Kepler", nvml.DEVICE_ARCH_MAXWELL: "Maxwell", nvml.DEVICE_ARCH_PASCAL: "Pascal",
+	nvml.DEVICE_ARCH_VOLTA: "Volta", nvml.DEVICE_ARCH_TURING: "Turing", nvml.DEVICE_ARCH_AMPERE: "Ampere", nvml.DEVICE_ARCH_ADA: "Ada",
+	nvml.DEVICE_ARCH_HOPPER: "Hopper", nvml.DEVICE_ARCH_BLACKWELL: "Blackwell", nvml.DEVICE_ARCH_RUBIN: "Rubin",
 }
 
 // brands are those of nvml.h as NVIDIA_REQUIRE_* has them.

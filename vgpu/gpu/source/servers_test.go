@@ -37,6 +37,7 @@ func openServer(t *testing.T, s nvmltest.Server) gpu.Inventory {
 // program knows, and no socket of the host's daemons.
 func TestServers(t *testing.T) {
 	arch := map[string]string{"DGX A100": "8.0", "DGX H100": "9.0", "DGX H200": "9.0", "DGX B200": "10.0"}
+	architecture := map[string]string{"DGX A100": "Ampere", "DGX H100": "Hopper", "DGX H200": "Hopper", "DGX B200": "Blackwell"}
 	cuda := map[string]string{"DGX A100": "12.4", "DGX H100": "12.4", "DGX H200": "12.4", "DGX B200": "12.6"}
 	for _, name := range nvmltest.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +49,7 @@ func TestServers(t *testing.T) {
 			}
 			for n, g := range i.GPUs() {
 				d := s.Device(n)
-				want := gpu.GPU{UUID: d.UUID, Model: d.Config.Name, MemoryBytes: d.MemoryInfo.Total, PCIBusID: fmt.Sprintf("0000ABCD:%02X:00.0", n+1), Brand: "nvidia", Arch: arch[name]}
+				want := gpu.GPU{UUID: d.UUID, Model: d.Config.Name, MemoryBytes: d.MemoryInfo.Total, PCIBusID: fmt.Sprintf("0000ABCD:%02X:00.0", n+1), Brand: "nvidia", Architecture: architecture[name], ComputeCapability: arch[name]}
 				node := g.Devices
 				if g.Devices = nil; !cmp.Equal(want, g) {
 					t.Errorf("GPU %d: %s", n, cmp.Diff(want, g))

@@ -117,7 +117,7 @@ var optional = append([]string{
 	"nvmlDeviceGetMPSComputeRunningProcesses", "nvmlSystemGetProcessName", "nvmlDeviceGetFieldValues", "nvmlDeviceGetRemappedRows",
 	"nvmlDeviceGetRetiredPagesPendingStatus", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetCurrentClocksEventReasons",
 	"nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetGraphicsRunningProcesses", "nvmlSystemGetCudaDriverVersion",
-	"nvmlDeviceGetBrand", "nvmlDeviceGetCudaComputeCapability",
+	"nvmlDeviceGetBrand", "nvmlDeviceGetArchitecture", "nvmlDeviceGetCudaComputeCapability",
 }, eventFunctions...)
 
 // has says whether the library has a function of optional.
@@ -185,7 +185,7 @@ func open(cfg Config, name string, lib nvml.Interface) (_ *inventory, retErr err
 		if err != nil {
 			return nil, fmt.Errorf("GPU number %d: %w", index, err)
 		}
-		g.Brand, g.Arch = i.properties(d)
+		i.properties(d, &g)
 		i.devices = append(i.devices, d)
 		i.gpus = append(i.gpus, g)
 	}

@@ -146,7 +146,7 @@ func TestSimulatedGPUs(t *testing.T) {
 		t.Errorf("%s: %v", inv.Name(), gpus)
 	}
 	for _, g := range gpus {
-		if g.Model == "" || g.MemoryBytes == 0 || g.PCIBusID == "" {
+		if g.Model == "" || g.MemoryBytes == 0 || g.PCIBusID == "" || g.Architecture != "Ampere" || g.ComputeCapability != "8.0" {
 			t.Errorf("%+v", g)
 		}
 	}

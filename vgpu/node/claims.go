@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
+)
+
+// claims are the Kubernetes claims that were prepared on this node. What one gives is
+// fixed when a vGPU is made; the engine knows nothing of them.
+type claims struct {
+	patience time.Duration // how long one that is not there is waited for
+
+	mu      sync.Mutex
+	all     map[string]*v1.Claim // by uid; what is in it is never changed in place
+	changed chan struct{}        // closed when all changes, and made anew
+}
+
+// claimPatience bridges the time between two that tell of one thing on their own:
+// kubelet starts a container of a second pod without telling the driver, which hears
+// of the pod from the API server.
+const claimPatience = time.Second
+
+func newClaims() *claims {
+	return &claims{patience: claimPatience, all: map[string]*v1.Claim{}, changed: make(chan struct{})}
+}
+
+// claimKey is under which a claim stands in the store.
+func claimKey(uid string) string { return claimPrefix + uid }
+
+const claimPrefix = "claim/"
+
+// SetClaim makes a claim known, or changes it.
+func (d *Daemon) SetClaim(_ context.Context, r *v1.SetClaimRequest) (*v1.SetClaimResponse, error) {
+	if err := d.setClaim(r.GetClaim()); err != nil {
+		d.log.WithField("claim", claimName(r.GetClaim())).WithError(err).Warn("claim refused")
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return &v1.SetClaimResponse{}, nil
+}
+
+func (d *Daemon) setClaim(c *v1.Claim) error {
+	if err := checkClaim(c); err != nil {
+		return err
+	}
+	for _, r := range c.GetRequests() {
+		req, err := request.Parse(r.GetAnnotations(), "", 1)
+		if err == nil {
+			err = possible(d.inventory.GPUs(), req)
+		}
+		if err != nil {
+			return fmt.Errorf("request %q: %w", r.GetName(), err)
+		}
+	}
+	defer d.alone(claimKey(c.GetUid()))()
+	if proto.Equal(d.claims.get(c.GetUid()), c) {
+		return nil
+	}
+	data, err := protojson.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("failed to encode the claim: %w", err)
+	}
+	if err := saveNode(d.nodeStore, claimKey(c.GetUid()), data); err != nil {
+		return fmt.Errorf("failed to keep the claim: %w", err)
+	}
+	d.claims.set(c.GetUid(), c)
+	d.log.WithField("claim", claimName(c)).WithField("pods", len(c.GetPods())).Debug("claim set")
+	return nil
+}
+
+// DeleteClaim forgets a claim.
+func (d *Daemon) DeleteClaim(_ context.Context, r *v1.DeleteClaimRequest) (*v1.DeleteClaimResponse, error) {
+	var f faults
+	f.claimUID("uid", r.GetUid())
+	if err := f.err(); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	defer d.alone(claimKey(r.GetUid()))()
+	// One that could not be read may still stand in the store.
+	if err := saveNode(d.nodeStore, claimKey(r.GetUid()), nil); err != nil {
+		return nil, errgrpc.ToGRPC(fmt.Errorf("failed to forget the claim: %w", err))
+	}
+	d.claims.set(r.GetUid(), nil)
+	return &v1.DeleteClaimResponse{}, nil
+}
+
+// ListClaims tells of all claims.
+func (d *Daemon) ListClaims(context.Context, *v1.ListClaimsRequest) (*v1.ListClaimsResponse, error) {
+	d.claims.mu.Lock()
+	all := slices.Collect(maps.Values(d.claims.all))
+	d.claims.mu.Unlock()
+	slices.SortFunc(all, func(a, b *v1.Claim) int {
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()), strings.Compare(a.GetUid(), b.GetUid()))
+	})
+	return &v1.ListClaimsResponse{Claims: all}, nil
+}
+
+// ResolveClaims answers what the claims give to which a container points.
+func (d *Daemon) ResolveClaims(ctx context.Context, r *v1.ResolveClaimsRequest) (*v1.ResolveClaimsResponse, error) {
+	var f faults
+	f.pod("pod", r.GetPod())
+	f.pointers("pointers", r.GetPointers())
+	err := f.err()
+	var resp *v1.ResolveClaimsResponse
+	if err == nil {
+		resp, err = d.claims.resolve(ctx, r.GetPod(), r.GetPointers())
+	}
+	if err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
+	return resp, nil
+}
+
+// restoreClaims takes in the claims that an earlier vgpud knew.
+func (d *Daemon) restoreClaims() {
+	for _, name := range d.nodeStore.nodeNames(claimPrefix) {
+		c := new(v1.Claim)
+		data, err := d.nodeStore.loadNode(name)
+		if err == nil {
+			// A newer vgpud may have written more.
+			err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, c)
+		}
+		if err == nil && claimKey(c.GetUid()) != name {
+			err = fmt.Errorf("it is that of %q", c.GetUid())
+		}
+		if err != nil {
+			d.log.WithField("claim", strings.TrimPrefix(name, claimPrefix)).WithError(err).
+				Error("what is known of a claim can not be used; its containers can not start until vgpu-kubelet tells it again")
+			continue
+		}
+		d.claims.set(c.GetUid(), c)
+	}
+}
+
+func (c *claims) get(uid string) *v1.Claim {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all[uid]
+}
+
+// set makes a claim known, or forgets it if it is nil.
+func (c *claims) set(uid string, to *v1.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if to == nil {
+		delete(c.all, uid)
+	} else {
+		c.all[uid] = proto.Clone(to).(*v1.Claim)
+	}
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (c *claims) resolve(ctx context.Context, pod *v1.Pod, pointers []*v1.ClaimPointer) (*v1.ResolveClaimsResponse, error) {
+	if len(pointers) > 0 && pod.GetUid() == "" {
+		return nil, fmt.Errorf("claim %s is only for a container of a Kubernetes pod, and this one is in none: %w", pointers[0].GetClaim(), errdefs.ErrFailedPrecondition)
+	}
+	late := time.NewTimer(c.patience)
+	defer late.Stop()
+	for {
+		resp, changed, err := c.lookUp(pod, pointers)
+		if changed == nil {
+			return resp, err
+		}
+		select {
+		case <-changed:
+		case <-late.C:
+			return nil, err
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// lookUp is resolve as it stands now. If the error may come right by itself, changed
+// is closed when it is worth another look; else it is nil.
+func (c *claims) lookUp(pod *v1.Pod, pointers []*v1.ClaimPointer) (_ *v1.ResolveClaimsResponse, changed <-chan struct{}, _ error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	resp := &v1.ResolveClaimsResponse{}
+	for _, claim := range c.all {
+		resp.Claimed = resp.GetClaimed() || reservedFor(claim, pod)
+	}
+	for _, p := range pointers {
+		claim := c.all[p.GetClaim()]
+		if claim == nil {
+			return nil, c.changed, fmt.Errorf("vgpud does not know the claim %s: it was not prepared on this node, or was released; see the log of vgpu-kubelet: %w", p.GetClaim(), errdefs.ErrNotFound)
+		}
+		if !reservedFor(claim, pod) {
+			return nil, c.changed, fmt.Errorf("claim %s is reserved for %s, not for the pod %s/%s (uid %s): %w", claimName(claim), podNames(claim),
+				pod.GetNamespace(), pod.GetName(), pod.GetUid(), errdefs.ErrPermissionDenied)
+		}
+		i := slices.IndexFunc(claim.GetRequests(), func(g *v1.ClaimGrant) bool { return g.GetName() == p.GetRequest() })
+		if i < 0 {
+			return nil, nil, fmt.Errorf("claim %s has no request %s for this node: %w", claimName(claim), clip(p.GetRequest()), errdefs.ErrNotFound)
+		}
+		name := fmt.Sprintf("%s (request %s)", claimName(claim), p.GetRequest())
+		gives := claim.GetRequests()[i].GetAnnotations()
+		if resp.GetAnnotations() != nil {
+			both, err := request.Both(resp.GetAnnotations(), gives)
+			if err != nil {
+				return nil, nil, fmt.Errorf("claims %s and %s: %s: %w", strings.Join(resp.GetClaims(), " and "), name, err.Error(), errdefs.ErrInvalidArgument)
+			}
+			gives = both
+		}
+		resp.Annotations, resp.Claims = gives, append(resp.GetClaims(), name)
+	}
+	return resp, nil, nil
+}
+
+func reservedFor(c *v1.Claim, pod *v1.Pod) bool {
+	return slices.ContainsFunc(c.GetPods(), func(p *v1.Pod) bool {
+		return p.GetUid() != "" && p.GetUid() == pod.GetUid() && p.GetNamespace() == pod.GetNamespace() && p.GetName() == pod.GetName()
+	})
+}
+
+func podNames(c *v1.Claim) string {
+	const most = 3
+	var names []string
+	for i, p := range c.GetPods() {
+		if i == most {
+			names = append(names, fmt.Sprintf("%d more", len(c.GetPods())-most))
+			break
+		}
+		names = append(names, fmt.Sprintf("%s/%s (uid %s)", p.GetNamespace(), p.GetName(), p.GetUid()))
+	}
+	if len(names) == 0 {
+		return "no pod"
+	}
+	return strings.Join(names, ", ")
+}
+
+func claimName(c *v1.Claim) string { return c.GetNamespace() + "/" + c.GetName() }
+
+// The most that Kubernetes allows of a claim (k8s.io/api/resource/v1).
+const (
+	maxClaimRequests = 32 * 8 // requests, with the subrequests of each
+	maxClaimPods     = 256
+)
+
+func checkClaim(c *v1.Claim) error {
+	var f faults
+	f.claimUID("claim.uid", c.GetUid())
+	f.name("claim.namespace", c.GetNamespace())
+	f.name("claim.name", c.GetName())
+	if n := len(c.GetRequests()); n == 0 || n > maxClaimRequests {
+		f.add("claim.requests", fmt.Sprintf("must be 1 to %d", maxClaimRequests))
+	}
+	if len(c.GetPods()) > maxClaimPods {
+		f.add("claim.pods", fmt.Sprintf("must be at most %d", maxClaimPods))
+	}
+	if err := f.err(); err != nil {
+		return err
+	}
+	for _, r := range c.GetRequests() {
+		f.name("claim.requests.name", r.GetName())
+		f.annotations(r.GetAnnotations())
+	}
+	for _, p := range c.GetPods() {
+		f.pod("claim.pods", p)
+	}
+	return f.err()
+}
+
+var claimUIDForm = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.-]{0,127}$`)
+
+func (f *faults) claimUID(field, value string) {
+	if !claimUIDForm.MatchString(value) {
+		f.add(field, clip(value)+" is not the UID of a claim: must be 1 to 128 letters, digits, dots and hyphens")
+	}
+}
+
+func (f *faults) pointers(field string, all []*v1.ClaimPointer) {
+	if len(all) > maxClaimRequests {
+		f.add(field, fmt.Sprintf("must be at most %d", maxClaimRequests))
+		return
+	}
+	for _, p := range all {
+		f.claimUID(field+".claim", p.GetClaim())
+		f.name(field+".request", p.GetRequest())
+	}
+}
+
+// claimRecord is a pointer in a vGPU's record.
+type claimRecord struct {
+	UID     string `json:"uid"`
+	Request string `json:"request"`
+}
+
+func claimRecords(all []*v1.ClaimPointer) (out []claimRecord) {
+	for _, p := range all {
+		out = append(out, claimRecord{p.GetClaim(), p.GetRequest()})
+	}
+	return out
+}
+
+func claimPointers(all []claimRecord) (out []*v1.ClaimPointer) {
+	for _, r := range all {
+		out = append(out, &v1.ClaimPointer{Claim: r.UID, Request: r.Request})
+	}
+	return out
+}

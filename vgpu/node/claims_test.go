@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+)
+
+func claimOf(pods ...*v1.Pod) *v1.Claim {
+	return &v1.Claim{
+		Uid: "c-1", Namespace: "ml", Name: "train", Pods: pods,
+		Requests: []*v1.ClaimGrant{
+			{Name: "gpu", Annotations: map[string]string{"vgpu-shim.dev/gpus": "1", "vgpu-shim.dev/memory": "4Gi"}},
+			{Name: "more", Annotations: map[string]string{"vgpu-shim.dev/gpus": "1", "vgpu-shim.dev/memory": "4Gi"}},
+			{Name: "small", Annotations: map[string]string{"vgpu-shim.dev/gpus": "1", "vgpu-shim.dev/memory": "1Gi"}},
+		},
+	}
+}
+
+var podA, podB = &v1.Pod{Namespace: "ml", Name: "a", Uid: "u-a"}, &v1.Pod{Namespace: "ml", Name: "b", Uid: "u-b"}
+
+func (n *node) setClaim(c *v1.Claim) {
+	n.t.Helper()
+	if _, err := n.control.SetClaim(n.t.Context(), &v1.SetClaimRequest{Claim: c}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// resolve asks as the shim does, for requests of the claim c-1.
+func (n *node) resolve(pod *v1.Pod, requests ...string) (*v1.ResolveClaimsResponse, error) {
+	r := &v1.ResolveClaimsRequest{Pod: pod}
+	for _, name := range requests {
+		r.Pointers = append(r.Pointers, &v1.ClaimPointer{Claim: "c-1", Request: name})
+	}
+	resp, err := n.control.ResolveClaims(n.t.Context(), r)
+	return resp, errgrpc.ToNative(err)
+}
+
+func TestAClaimAnswersToItsPods(t *testing.T) {
+	n := newNode(t, settings{gpus: 2})
+	n.daemon.claims.patience = 0
+	n.setClaim(claimOf(podA, podB))
+	inA := proto.Clone(podA).(*v1.Pod)
+	inA.Container = "main"
+	for _, pod := range []*v1.Pod{inA, podB} {
+		got, err := n.resolve(pod, "gpu", "more")
+		want := &v1.ResolveClaimsResponse{
+			Annotations: map[string]string{"vgpu-shim.dev/gpus": "2", "vgpu-shim.dev/memory": "4Gi"},
+			Claims:      []string{"ml/train (request gpu)", "ml/train (request more)"}, Claimed: true,
+		}
+		if diff := cmp.Diff(want, got, protocmp.Transform()); err != nil || diff != "" {
+			t.Errorf("%v (-want +got)\n%s", err, diff)
+		}
+	}
+	for _, tc := range []struct {
+		description string
+		pod         *v1.Pod
+		requests    []string
+		is          error
+		says        string
+	}{
+		{"another pod", &v1.Pod{Namespace: "ml", Name: "c", Uid: "u-c"}, []string{"gpu"}, errdefs.ErrPermissionDenied, "claim ml/train is reserved for ml/a (uid u-a), ml/b (uid u-b), not for the pod ml/c (uid u-c)"},
+		{"a later pod of the same name", &v1.Pod{Namespace: "ml", Name: "a", Uid: "u-a2"}, []string{"gpu"}, errdefs.ErrPermissionDenied, "not for the pod ml/a (uid u-a2)"},
+		{"a pod of another namespace", &v1.Pod{Namespace: "x", Name: "a", Uid: "u-a"}, []string{"gpu"}, errdefs.ErrPermissionDenied, "not for the pod x/a"},
+		{"no pod", nil, []string{"gpu"}, errdefs.ErrFailedPrecondition, "in none"},
+		{"a request that it has not", podA, []string{"cpu"}, errdefs.ErrNotFound, `claim ml/train has no request "cpu"`},
+		{"requests that differ", podA, []string{"gpu", "small"}, errdefs.ErrInvalidArgument, "they differ in memory (4Gi and 1Gi)"},
+	} {
+		t.Run(tc.description, func(t *testing.T) {
+			resp, err := n.resolve(tc.pod, tc.requests...)
+			if !errors.Is(err, tc.is) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%v, %v; want %v that says %q", resp, err, tc.is, tc.says)
+			}
+		})
+	}
+	for pod, claimed := range map[*v1.Pod]bool{podA: true, {Namespace: "ml", Name: "c", Uid: "u-c"}: false, nil: false} {
+		if got, err := n.resolve(pod); err != nil || got.GetClaimed() != claimed || len(got.GetAnnotations()) != 0 {
+			t.Errorf("without a pointer %v got %v, %v", pod, got, err)
+		}
+	}
+
+	if _, err := n.control.DeleteClaim(t.Context(), &v1.DeleteClaimRequest{Uid: "c-1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.resolve(podA, "gpu"); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "was not prepared on this node") {
+		t.Errorf("of a claim that is gone: %v", err)
+	}
+	if _, err := n.control.DeleteClaim(t.Context(), &v1.DeleteClaimRequest{Uid: "c-1"}); err != nil {
+		t.Errorf("deleted again: %v", err)
+	}
+}
+
+// kubelet starts the container of a second pod without a word to the driver, which
+// hears of the pod by itself, perhaps later.
+func TestAClaimIsWaitedFor(t *testing.T) {
+	n := newNode(t, settings{gpus: 2})
+	n.daemon.claims.patience = patience
+	answers := make(chan error, 2)
+	for _, pod := range []*v1.Pod{podA, podB} {
+		go func() {
+			_, err := n.resolve(pod, "gpu")
+			answers <- err
+		}()
+	}
+	for _, c := range []*v1.Claim{claimOf(podA), claimOf(podA, podB)} {
+		n.setClaim(c)
+		if err := <-answers; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestClaimsSurviveARestart(t *testing.T) {
+	n := newNode(t, settings{gpus: 2})
+	kept := claimOf(podA, podB)
+	n.setClaim(kept)
+	gone := claimOf(podA)
+	gone.Uid = "c-2"
+	n.setClaim(gone)
+	if _, err := n.control.DeleteClaim(t.Context(), &v1.DeleteClaimRequest{Uid: "c-2"}); err != nil {
+		t.Fatal(err)
+	}
+	r := n.request("main")
+	r.Claims = []*v1.ClaimPointer{{Claim: "c-1", Request: "gpu"}}
+	created, err := n.control.Create(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := saveNode(n.daemon.nodeStore, claimKey("damaged"), []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	n.stop()
+	n.start()
+
+	list, err := n.control.ListClaims(t.Context(), &v1.ListClaimsRequest{})
+	if diff := cmp.Diff([]*v1.Claim{kept}, list.GetClaims(), protocmp.Transform()); err != nil || diff != "" {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+	got, err := n.control.Get(t.Context(), &v1.GetRequest{Id: created.GetId()})
+	if diff := cmp.Diff(r.GetClaims(), got.GetVgpu().GetClaims(), protocmp.Transform()); err != nil || diff != "" {
+		t.Errorf("%v (-want +got)\n%s", err, diff)
+	}
+}
+
+func TestSetClaimRefuses(t *testing.T) {
+	n := newNode(t, settings{gpus: 1})
+	for _, tc := range []struct {
+		description string
+		edit        func(*v1.Claim)
+		is          error
+		says        string
+	}{
+		{"no UID", func(c *v1.Claim) { c.Uid = "" }, errdefs.ErrInvalidArgument, "claim.uid"},
+		{"a UID with a slash", func(c *v1.Claim) { c.Uid = "../x" }, errdefs.ErrInvalidArgument, "claim.uid"},
+		{"no requests", func(c *v1.Claim) { c.Requests = nil }, errdefs.ErrInvalidArgument, "claim.requests"},
+		{"an unknown key", func(c *v1.Claim) { c.Requests[0].Annotations["vgpu-shim.dev/x"] = "1" }, errdefs.ErrInvalidArgument, `request "gpu": annotation vgpu-shim.dev/x`},
+		{"more than any GPU has", func(c *v1.Claim) { c.Requests[0].Annotations["vgpu-shim.dev/memory"] = "17Gi" }, errdefs.ErrFailedPrecondition, `request "gpu": 0 of 1 GPUs asked for exist on this node (it has: ` + gpuUUID(0)},
+		{"more GPUs than there are", func(c *v1.Claim) { c.Requests[1].Annotations["vgpu-shim.dev/gpus"] = "2" }, errdefs.ErrFailedPrecondition, `request "more": 1 of 2 GPUs`},
+	} {
+		t.Run(tc.description, func(t *testing.T) {
+			c := claimOf(podA)
+			tc.edit(c)
+			_, err := n.control.SetClaim(t.Context(), &v1.SetClaimRequest{Claim: c})
+			if err = errgrpc.ToNative(err); !errors.Is(err, tc.is) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%v; want %v that says %q", err, tc.is, tc.says)
+			}
+		})
+	}
+	n.daemon.claims.patience = time.Nanosecond
+	if _, err := n.resolve(podA, "gpu"); !errdefs.IsNotFound(err) {
+		t.Errorf("what was refused is there: %v", err)
+	}
+}
