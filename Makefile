@@ -24,6 +24,8 @@ LDFLAGS := -s -w -buildid= -X $(MODULE)/vgpu/version.Version=$(VERSION) -X $(MOD
 # NVML's header marks as deprecated what go-nvml binds all the same.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 STATIC := containerd-shim-vgpu-v1 vgpu
+# Client-go takes minutes to build the first time: not part of make build.
+KUBERNETES := vgpu-kubelet
 # vgpud loads NVML, which takes cgo.
 DYNAMIC := vgpud
 DAEMON_PACKAGES := ./vgpu/... ./shim/... ./hooks/oci/...
@@ -60,11 +62,14 @@ build: setup-build libraries simulated workload programs ## build programs (bin/
 
 programs: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%)
 
+.PHONY: kubernetes
+kubernetes: $(KUBERNETES:%=bin/%) ## build the DRA driver for Kubernetes (bin/vgpu-kubelet)
+
 # Go knows itself what is current.
-.PHONY: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%)
+.PHONY: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%) $(KUBERNETES:%=bin/%)
 # As containerd builds its own: without the tag the shim links gRPC, 6 MiB a pod.
 bin/containerd-shim-vgpu-v1: TAGS := -tags no_grpc
-$(STATIC:%=bin/%): bin/%:
+$(STATIC:%=bin/%) $(KUBERNETES:%=bin/%): bin/%:
 	@echo "go build $@ ($(VERSION))"
 	@CGO_ENABLED=0 $(GOBUILD) $(TAGS) -ldflags '$(LDFLAGS)' -o $@ ./cmd/$*
 $(DYNAMIC:%=bin/%): bin/%:
