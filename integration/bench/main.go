@@ -44,7 +44,7 @@ func main() {
 }
 
 // limit is when something hangs.
-const limit = 10 * time.Minute
+const limit = 15 * time.Minute
 
 // group is what is measured together. Its name is for -only.
 type group struct {
@@ -95,7 +95,7 @@ func run(out string, short bool, only string) error {
 		if only != "" && only != g.name {
 			continue
 		}
-		if err := g.measure(b, ctx); err != nil {
+		if err := b.hold(ctx, g); err != nil {
 			return fmt.Errorf("%s: %w", g.name, errors.Join(err, context.Cause(ctx)))
 		}
 	}
@@ -105,6 +105,30 @@ func run(out string, short bool, only string) error {
 		}
 	}
 	return verdict(b.rows)
+}
+
+// tries is how often a group is measured at most.
+const tries = 4
+
+// hold measures a group, and once more, beside a floor of that moment, if other
+// programs may have spoilt what it missed.
+func (b *bench) hold(ctx context.Context, g group) error {
+	for try := 1; ; try++ {
+		before := len(b.rows)
+		if err := g.measure(b, ctx); err != nil {
+			return err
+		}
+		measured := b.rows[before:]
+		b.rows = best(b.rows)
+		if try == tries || !spoilt(b.rows, measured) {
+			return nil
+		}
+		fmt.Printf("%s: measured again, as the machine may have been busy (%d of %d); the best of each row counts\n", g.name, try+1, tries)
+		if err := b.floor(ctx); err != nil {
+			return err
+		}
+		b.rows = best(b.rows)
+	}
 }
 
 // bench is one run.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -37,6 +38,53 @@ func (r row) pass() bool {
 		return r.value >= r.budget
 	}
 	return true
+}
+
+// count is whether a row counts what may not be, such as a leak. Other programs
+// do not excuse one.
+func (r row) count() bool { return r.rule == most && r.budget == 0 }
+
+// replaces is whether a row counts instead of an earlier one of its name: the
+// better one does. Of a count it is the worse one, and of what has no budget the
+// last.
+func (r row) replaces(earlier row) bool {
+	switch {
+	case r.count(), r.rule == least:
+		return r.value > earlier.value
+	case r.rule == most:
+		return r.value < earlier.value
+	}
+	return true
+}
+
+// best leaves one row of each name, in its first place.
+func best(rows []row) []row {
+	var kept []row
+	at := make(map[string]int)
+	for _, r := range rows {
+		i, seen := at[r.name]
+		switch {
+		case !seen:
+			at[r.name] = len(kept)
+			kept = append(kept, r)
+		case r.replaces(kept[i]):
+			kept[i] = r
+		}
+	}
+	return kept
+}
+
+// spoilt is whether another try may mend what counts so far of the rows that were
+// just measured.
+func spoilt(counts, measured []row) bool {
+	names := make(map[string]bool)
+	for _, r := range measured {
+		if r.count() && !r.pass() {
+			return false
+		}
+		names[r.name] = true
+	}
+	return slices.ContainsFunc(counts, func(r row) bool { return names[r.name] && !r.pass() })
 }
 
 // row shows a row as soon as it is there.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -42,6 +43,41 @@ func TestRows(t *testing.T) {
 				t.Errorf("row %d is %v, want %v", i, got[i], want)
 			}
 		}
+	}
+}
+
+func TestASpoiltRowIsMeasuredAgain(t *testing.T) {
+	latency := func(v float64) row { return row{name: "latency", value: v, budget: 2, rule: most} }
+	fairness := func(v float64) row { return row{name: "fairness", value: v, budget: .99, rule: least} }
+	leaks := func(v float64) row { return row{name: "leaks", value: v, rule: most} }
+	floor := func(v float64) row { return row{name: "floor", value: v} }
+	for _, test := range []struct {
+		name           string
+		before, latest []row
+		spoilt         bool
+		want           []row
+	}{
+		{name: "all is well", latest: []row{latency(2), fairness(1)}, want: []row{latency(2), fairness(1)}},
+		{name: "a miss", latest: []row{latency(3), fairness(1)}, spoilt: true, want: []row{latency(3), fairness(1)}},
+		{
+			name: "each row in another try", before: []row{latency(3), fairness(1)}, latest: []row{latency(1), fairness(.5)},
+			want: []row{latency(1), fairness(1)},
+		},
+		{name: "nothing but misses", before: []row{latency(3)}, latest: []row{latency(4)}, spoilt: true, want: []row{latency(3)}},
+		{name: "the miss of another group", before: []row{latency(3)}, latest: []row{fairness(1)}, want: []row{latency(3), fairness(1)}},
+		{name: "a leak", latest: []row{latency(3), leaks(1)}, want: []row{latency(3), leaks(1)}},
+		{name: "a leak in the second try", before: []row{latency(3), leaks(0)}, latest: []row{latency(1), leaks(1)}, want: []row{latency(1), leaks(1)}},
+		{name: "the last floor", before: []row{floor(1)}, latest: []row{floor(2)}, want: []row{floor(2)}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := best(slices.Concat(test.before, test.latest))
+			if !slices.Equal(got, test.want) {
+				t.Errorf("what counts is %v, want %v", got, test.want)
+			}
+			if spoilt(got, test.latest) != test.spoilt {
+				t.Errorf("spoilt is %t", !test.spoilt)
+			}
+		})
 	}
 }
 
