@@ -85,8 +85,9 @@ func (e *Engine) bindWaiting(now time.Duration) {
 
 func (e *Engine) tryBind(now time.Duration, v *vgpu) bool {
 	var fit []*gpu
+	settled := e.settled(v)
 	for _, g := range e.order {
-		if e.fits(g, v) == "" {
+		if e.fits(g, v, settled) == "" {
 			fit = append(fit, g)
 		}
 	}
@@ -95,13 +96,14 @@ func (e *Engine) tryBind(now time.Duration, v *vgpu) bool {
 	slices.SortStableFunc(fit, func(a, b *gpu) int { return v.gang.living(a) - v.gang.living(b) })
 	chosen := e.choose(v, fit)
 	if chosen == nil {
-		v.reason = e.whyUnbindable(v, len(fit))
+		v.reason = e.whyUnbindable(v, len(fit), settled)
 		return false
 	}
 	for _, g := range chosen {
 		e.attach(v, g)
 	}
 	v.reason = ""
+	e.room = e.room || v.reservation.waits() // it is there for them as well
 	// Before what follows from it: its GPU's policy may let others in.
 	e.do(Action{Kind: Bound, VGPU: v.id, GPUs: v.uuids})
 	e.settle(now, v)
@@ -173,10 +175,10 @@ func (g *gpu) load() int {
 	return n
 }
 
-func (e *Engine) whyUnbindable(v *vgpu, fit int) string {
+func (e *Engine) whyUnbindable(v *vgpu, fit int, settled bool) string {
 	s := fmt.Sprintf("%d of %d GPUs asked for can be had", fit, v.req.Count)
 	for _, g := range e.order {
-		if why := e.fits(g, v); why != "" {
+		if why := e.fits(g, v, settled); why != "" {
 			s += fmt.Sprintf("; %s: %s", g.uuid, why)
 		}
 	}
@@ -185,10 +187,11 @@ func (e *Engine) whyUnbindable(v *vgpu, fit int) string {
 
 func (e *Engine) attach(v *vgpu, g *gpu) {
 	g.bound++
-	g.ledger += v.req.MemoryBytes
+	g.ledger -= v.reservation.on(g)
 	g.guaranteed += v.min
-	e.settled++
+	e.residence++
 	v.gpus = append(v.gpus, g)
+	g.ledger += v.reservation.on(g)
 	v.uuids = append(slices.Clone(v.uuids), g.uuid)
 }
 
@@ -198,21 +201,25 @@ func (e *Engine) detach(now time.Duration, v *vgpu) {
 		v.binding, v.reason = false, ""
 		e.unbound = slices.DeleteFunc(e.unbound, func(other *vgpu) bool { return other == v })
 	}
-	for _, g := range v.gpus {
+	left := v.gpus
+	for _, g := range left {
 		g.bound--
-		g.ledger -= v.req.MemoryBytes
+		g.ledger -= v.reservation.on(g)
 		g.guaranteed -= v.min
 	}
-	if len(v.gpus) > 0 {
-		e.settled++
+	if len(left) > 0 {
+		e.residence++
 	}
 	v.gpus, v.uuids, v.part = nil, nil, false
+	for _, g := range left {
+		g.ledger += v.reservation.on(g)
+	}
 	e.regroup(now, v.gang)
 	e.room = true
 }
 
-// fits is why g can not be chosen for v, empty if it can.
-func (e *Engine) fits(g *gpu, v *vgpu) string {
+// fits is why g can not be chosen for v, empty if it can. settled is e.settled(v).
+func (e *Engine) fits(g *gpu, v *vgpu, settled bool) string {
 	req := &v.req
 	switch {
 	case g.down != "":
@@ -223,10 +230,11 @@ func (e *Engine) fits(g *gpu, v *vgpu) string {
 		return fmt.Sprintf("is a %s", g.model)
 	case !request.NamesGPU(req.UUIDs, string(g.uuid)):
 		return "is not among those named"
-	case req.MemoryBytes > 0 && g.ledger+req.MemoryBytes > g.memory:
-		return fmt.Sprintf("%s of %s of memory are reserved, %s more are asked for", quantity(g.ledger), quantity(g.memory), quantity(req.MemoryBytes))
-	case req.MemoryBytes > g.free:
-		return fmt.Sprintf("%s of %s of memory are free in the driver's count, %s are asked for", quantity(g.free), quantity(g.memory), quantity(req.MemoryBytes))
+	case settled && !v.reservation.livesOn(g):
+		return "what it shares with others is reserved elsewhere"
+	}
+	if why := g.lacks(v); why != "" {
+		return why
 	}
 	return overGuaranteed(g.guaranteed, e.policyOn(g, v).settings(v.req, e.cfg.Quantum).min)
 }
@@ -252,7 +260,8 @@ func (e *Engine) CanChange(id ID, req request.Request) error {
 	}
 	for _, g := range v.gpus {
 		if more := req.MemoryBytes; more > v.req.MemoryBytes {
-			if others := g.ledger - v.req.MemoryBytes; others+more > g.memory {
+			there := v.reservation.on(g)
+			if others := g.ledger - there; others+max(more, there) > g.memory {
 				return fmt.Errorf("%s: %s of %s of memory are reserved for others, %s are asked for", g.uuid, quantity(others), quantity(g.memory), quantity(more))
 			}
 		}

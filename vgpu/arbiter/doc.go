@@ -49,6 +49,9 @@
 // it keeps others from those that are free: for no longer than the holders'
 // quantum and drain.
 //
+// vGPUs of one reservation reserve memory together (reservation.go): once on each GPU
+// on which any of them lives, so a later one goes where an earlier one is.
+//
 // A drain can depend on work that stands at the gate. One that gets nowhere while
 // a thread stands there is resumed, a few times if that does not help, before it is
 // an overrun.

@@ -58,20 +58,21 @@ const (
 
 // Engine is the state machine. It is not safe for concurrent use.
 type Engine struct {
-	cfg      Config
-	vgpus    map[ID]*vgpu
-	gangs    map[string]*gang // those with a name
-	gpus     map[UUID]*gpu
-	order    []*gpu // in the order in which they came up
-	touched  []*gpu // those on which somebody may go next now
-	unbound  []*vgpu
-	room     bool   // one of unbound may find a GPU now
-	settled  uint64 // see Residence
-	actions  []Action
-	scratch  []*gpu // of regroup, which mostly finds what was there
-	arrivals uint64
-	looks    uint64 // how often it was looked who is first
-	random   *rand.Rand
+	cfg          Config
+	vgpus        map[ID]*vgpu
+	gangs        map[string]*gang        // those with a name
+	reservations map[string]*reservation // likewise
+	gpus         map[UUID]*gpu
+	order        []*gpu // in the order in which they came up
+	touched      []*gpu // those on which somebody may go next now
+	unbound      []*vgpu
+	room         bool   // one of unbound may find a GPU now
+	residence    uint64 // see Residence
+	actions      []Action
+	scratch      []*gpu // of regroup, which mostly finds what was there
+	arrivals     uint64
+	looks        uint64 // how often it was looked who is first
+	random       *rand.Rand
 }
 
 // gpu is a physical GPU.
@@ -99,9 +100,10 @@ type gpu struct {
 
 // vgpu is a virtual GPU.
 type vgpu struct {
-	id   ID
-	req  request.Request
-	gang *gang
+	id          ID
+	req         request.Request
+	gang        *gang
+	reservation *reservation
 	settings
 	gpus    []*gpu
 	uuids   []UUID // of gpus; replaced, never changed in place
@@ -148,7 +150,7 @@ func New(cfg Config) *Engine {
 	}
 	cfg.Stall = min(cfg.Stall, cfg.DrainDeadline/2)
 	return &Engine{
-		cfg: cfg, vgpus: make(map[ID]*vgpu), gangs: make(map[string]*gang), gpus: make(map[UUID]*gpu),
+		cfg: cfg, vgpus: make(map[ID]*vgpu), gangs: make(map[string]*gang), reservations: make(map[string]*reservation), gpus: make(map[UUID]*gpu),
 		random: rand.New(rand.NewPCG(cfg.Seed, 0)), //nolint:gosec // G404: it chooses a GPU, and the same seed has to choose the same one
 	}
 }
@@ -177,7 +179,7 @@ func (e *Engine) Step(now time.Duration, ev Event) []Action {
 		}
 		e.about(now, v, ev)
 	}
-	if e.room {
+	for e.room {
 		e.bindWaiting(now)
 	}
 	e.schedule(now)
@@ -248,6 +250,7 @@ func (e *Engine) added(now time.Duration, ev Event) {
 	v := &vgpu{id: ev.VGPU, req: ev.Request, usage: ev.Usage}
 	e.vgpus[ev.VGPU] = v
 	e.join(v, ev.Gang)
+	e.reserve(v, ev.Reservation)
 	e.settle(now, v)
 }
 
@@ -260,6 +263,7 @@ func (e *Engine) removed(now time.Duration, v *vgpu) {
 	e.disarm(v)
 	e.detach(now, v)
 	e.leave(now, v)
+	e.unreserve(v)
 	delete(e.vgpus, v.id)
 }
 
@@ -267,11 +271,14 @@ func (e *Engine) removed(now time.Duration, v *vgpu) {
 // GPUs stay, and so does their number. CanChange was asked before.
 func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
 	for _, g := range v.gpus {
-		g.ledger += req.MemoryBytes - v.req.MemoryBytes
+		g.ledger -= v.reservation.on(g)
 	}
-	e.settled++
+	e.residence++
 	req.Count = v.req.Count
 	v.req = req
+	for _, g := range v.gpus {
+		g.ledger += v.reservation.on(g)
+	}
 	t := v.gang
 	before := t.quantum
 	e.settle(now, v)

@@ -119,7 +119,7 @@ func (e *Engine) combine(now time.Duration, t *gang) {
 		}
 	}
 	if t.class != before.class {
-		e.settled++
+		e.residence++
 	}
 	if t.min != before.min {
 		// A turn that began on the last crumb of the guarantee may put it a

@@ -49,7 +49,7 @@ var occurs = []string{
 	"event set-policy", "event adopted",
 	"action bound", "action bind-waits", "action unbindable", "action grant", "action take", "action keep",
 	"action revoke", "action resume", "action arm", "action overrun", "action account",
-	"a gang waited with two", "a gang waits behind itself", "adopted in a turn", "adopted a gang in a turn",
+	"bound to what others reserved", "a gang waited with two", "a gang waits behind itself", "adopted in a turn", "adopted a gang in a turn",
 	"change of a gang", "change refused", "grant of a gang", "late account", "late grant", "native ends", "native grant",
 	"overrun of a gang", "policy refused", "restart", "resume of a gang", "take with linger", "thawed",
 }

@@ -189,6 +189,8 @@ func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
 			fmt.Sscan(n, &ev.Gaps[bits.Len64(uint64(parseDuration(t, d, length)))-1])
 		case "gang":
 			ev.Gang = value
+		case "reservation":
+			ev.Reservation = value
 		case "policy":
 			var err error
 			if ev.Policy.Preset, err = request.ParsePreset(value); err != nil {

@@ -88,7 +88,7 @@ func (v *vgpu) state() State {
 
 // Residence is another number whenever it changed which vGPUs are bound to which
 // GPUs, of which class they are, or what memory they reserved.
-func (e *Engine) Residence() uint64 { return e.settled }
+func (e *Engine) Residence() uint64 { return e.residence }
 
 // Outclassed are the vGPUs that share a GPU with one of a higher class. The class
 // is that of the gang, as it is in turns.

@@ -22,7 +22,8 @@ const (
 	_ Kind = iota
 
 	// Added: a container was created. VGPU, Request; Gang, if it is in one, is
-	// unique for the namespace; Usage is what it had before a restart.
+	// unique for the namespace; those with the same Reservation reserve memory
+	// together; Usage is what it had before a restart.
 	Added
 	Removed // VGPU: it is gone, and so is what it had in flight
 	Changed // VGPU, Request: a live update
@@ -94,9 +95,10 @@ type Event struct {
 	Progress bool          // Deadline
 	Advanced bool          // Deadline
 
-	Gang   string // Added
-	Usage  Usage  // Added, GPUUp
-	Policy Policy // SetPolicy
+	Gang        string // Added
+	Reservation string // Added; empty: it reserves for itself
+	Usage       Usage  // Added, GPUUp
+	Policy      Policy // SetPolicy
 
 	GPU         UUID
 	GPUs        []UUID        // Adopted

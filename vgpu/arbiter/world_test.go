@@ -36,6 +36,7 @@ type world struct {
 type tenant struct {
 	id      ID
 	gang    string // empty: on its own
+	with    string // whose reservation it shares
 	req     request.Request
 	gpus    []UUID
 	binding bool // waits for GPUs
@@ -144,7 +145,7 @@ func (w *world) restart(m []byte) {
 	}
 	for _, id := range w.ids() {
 		v := w.vgpus[id]
-		w.step(Event{Kind: Added, VGPU: id, Request: v.req, Gang: v.gang})
+		w.step(Event{Kind: Added, VGPU: id, Request: v.req, Gang: v.gang, Reservation: v.with})
 	}
 	// Those that are not draining first.
 	adopt := slices.DeleteFunc(w.ids(), func(id ID) bool { return len(w.vgpus[id].gpus) == 0 })
@@ -265,8 +266,14 @@ func (w *world) act(v *tenant, a Action, ev Event, late bool) {
 	switch a.Kind {
 	case Bound:
 		for _, g := range a.GPUs {
-			if len(v.gpus) == 0 && (!w.up[g] || w.cordoned[g] || v.req.MemoryBytes > w.free[g]) {
+			if len(v.gpus) == 0 && (!w.up[g] || w.cordoned[g] || w.reserves(g, v) > w.free[g]) {
 				w.fail("%s bound to %s, which takes none or has no room", v.id, g)
+			}
+			if home := w.home(v); len(v.gpus) == 0 && home != nil {
+				if !slices.Contains(home, g) {
+					w.fail("%s bound to %s, and what it shares is reserved on %v", v.id, g, home)
+				}
+				w.saw("bound to what others reserved")
 			}
 		}
 		v.gpus, v.binding = slices.Clone(a.GPUs), false
@@ -439,11 +446,9 @@ func (w *world) check() {
 	}
 	// Who is bound where, and how much of each GPU is promised.
 	for _, g := range w.gpus {
-		var ledger uint64
-		guaranteed := 0
+		ledger, guaranteed := w.ledger(g), 0
 		for _, id := range w.ids() {
 			if v := w.vgpus[id]; slices.Contains(v.gpus, g) {
-				ledger += v.req.MemoryBytes
 				guaranteed += w.ref.vgpus[id].min
 			}
 		}
@@ -477,18 +482,60 @@ func (w *world) check() {
 	}
 }
 
+// ledger is how much of g is reserved: for each alone, and once for those that share.
+func (w *world) ledger(g UUID) (sum uint64) {
+	together := make(map[string]uint64)
+	for _, v := range w.vgpus {
+		switch {
+		case !slices.Contains(v.gpus, g):
+		case v.with == "":
+			sum += v.req.MemoryBytes
+		default:
+			together[v.with] = max(together[v.with], v.req.MemoryBytes)
+		}
+	}
+	for _, bytes := range together {
+		sum += bytes
+	}
+	return sum
+}
+
+// reserves is how much more of g is reserved once v is bound there.
+func (w *world) reserves(g UUID, v *tenant) uint64 {
+	most := uint64(0)
+	for _, other := range w.vgpus {
+		if other != v && v.with != "" && other.with == v.with && slices.Contains(other.gpus, g) {
+			most = max(most, other.req.MemoryBytes)
+		}
+	}
+	return v.req.MemoryBytes - min(v.req.MemoryBytes, most)
+}
+
+// home is where v has to go since others that it shares with are there; nil: anywhere.
+func (w *world) home(v *tenant) (home []UUID) {
+	for _, g := range w.gpus {
+		if v.with != "" && w.up[g] && w.pick(0, func(o *tenant) bool { return o != v && o.with == v.with && slices.Contains(o.gpus, g) }) != nil {
+			home = append(home, g)
+		}
+	}
+	if len(home) < v.req.Count {
+		return nil
+	}
+	return home
+}
+
 // room says whether v could be bound to g.
 func (w *world) room(g UUID, v *tenant) bool {
-	memory, guaranteed := v.req.MemoryBytes, w.ref.settings(&refVGPU{req: v.req, gpus: []UUID{g}}).min
+	more, home := w.reserves(g, v), w.home(v)
+	guaranteed := w.ref.settings(&refVGPU{req: v.req, gpus: []UUID{g}}).min
 	needs := guaranteed > 0
 	for _, id := range w.ids() {
 		if slices.Contains(w.vgpus[id].gpus, g) {
-			memory += w.vgpus[id].req.MemoryBytes
 			guaranteed += w.ref.vgpus[id].min
 		}
 	}
 	return w.up[g] && !w.cordoned[g] && request.NamesGPU(v.req.UUIDs, string(g)) &&
-		(v.req.MemoryBytes == 0 || memory <= 100 && v.req.MemoryBytes <= w.free[g]) && (!needs || guaranteed <= 1e6)
+		(home == nil || slices.Contains(home, g)) && (more == 0 || w.ledger(g)+more <= 100 && more <= w.free[g]) && (!needs || guaranteed <= 1e6)
 }
 
 // agree holds what the engine orders by against what the reference worked out.
@@ -600,10 +647,10 @@ func (w *world) move(m []byte) {
 		if len(w.vgpus) >= 7 {
 			return
 		}
-		v := &tenant{id: ID(fmt.Sprintf("v%d", w.next)), req: w.requestOf(m[2:]), gang: []string{"", "", "x", "y"}[who%4]}
+		v := &tenant{id: ID(fmt.Sprintf("v%d", w.next)), req: w.requestOf(m[2:]), gang: []string{"", "", "x", "y"}[who%4], with: []string{"", "", "p", "q"}[who/4%4]}
 		w.next++
 		w.vgpus[v.id] = v
-		w.step(Event{Kind: Added, VGPU: v.id, Request: v.req, Gang: v.gang})
+		w.step(Event{Kind: Added, VGPU: v.id, Request: v.req, Gang: v.gang, Reservation: v.with})
 		w.bind(v)
 	case 2:
 		if v := w.pick(who, anybody); v != nil {
@@ -767,7 +814,7 @@ var kindNames = map[Kind]string{
 func (ev Event) describe() string {
 	s := fmt.Sprintf("%s %s%s", kindNames[ev.Kind], ev.VGPU, ev.GPU)
 	if ev.Kind == Added || ev.Kind == Changed {
-		s += fmt.Sprintf(" %+v gang=%q", ev.Request, ev.Gang)
+		s += fmt.Sprintf(" %+v gang=%q reservation=%q", ev.Request, ev.Gang, ev.Reservation)
 	}
 	if ev.Kind == SetPolicy {
 		s += fmt.Sprintf(" %+v", ev.Policy)

@@ -224,6 +224,26 @@ func (c *claims) lookUp(pod *v1.Pod, pointers []*v1.ClaimPointer) (_ *v1.Resolve
 	return resp, nil, nil
 }
 
+// reservation is what the containers with these pointers have in common if their
+// claims say how much memory they have: the scheduler counted that once, however many
+// share it. Empty: none.
+func (c *claims) reservation(pointers []*v1.ClaimPointer) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var names []string
+	for _, p := range pointers {
+		claim := c.all[p.GetClaim()]
+		if !slices.ContainsFunc(claim.GetRequests(), func(g *v1.ClaimGrant) bool {
+			return g.GetName() == p.GetRequest() && g.GetAnnotations()[request.Prefix+"memory"] != ""
+		}) {
+			return ""
+		}
+		names = append(names, p.GetClaim()+"/"+p.GetRequest())
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
 func reservedFor(c *v1.Claim, pod *v1.Pod) bool {
 	return slices.ContainsFunc(c.GetPods(), func(p *v1.Pod) bool {
 		return p.GetUid() != "" && p.GetUid() == pod.GetUid() && p.GetNamespace() == pod.GetNamespace() && p.GetName() == pod.GetName()

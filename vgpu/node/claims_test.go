@@ -4,7 +4,9 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
 func claimOf(pods ...*v1.Pod) *v1.Claim {
@@ -151,6 +154,91 @@ func TestClaimsSurviveARestart(t *testing.T) {
 	if diff := cmp.Diff(r.GetClaims(), got.GetVgpu().GetClaims(), protocmp.Transform()); err != nil || diff != "" {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
+}
+
+// createIn makes a vGPU of requests of the claim c-1, as the shim does.
+func (n *node) createIn(name string, requests ...string) {
+	n.t.Helper()
+	r := n.request(name, "memory=4Gi", fmt.Sprint("gpus=", len(requests)))
+	for _, request := range requests {
+		r.Claims = append(r.Claims, &v1.ClaimPointer{Claim: "c-1", Request: request})
+	}
+	resp, err := n.control.Create(n.t.Context(), r)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.created[name] = resp.GetEdits().GetMounts()[0].GetSource()
+}
+
+// The scheduler counted a claim's memory once: its containers reserve it once, and
+// may use no more than that together, also after a restart of vgpud.
+func TestContainersOfOneClaimShareItsMemory(t *testing.T) {
+	n := newNode(t, settings{gpus: 2})
+	n.setClaim(claimOf(podA, podB))
+	n.create("first", "memory=8Gi") // where there is the least to do is the other GPU
+	n.client("first")
+	for _, name := range []string{"a", "b"} {
+		n.createIn(name, "gpu")
+	}
+	n.createIn("two", "gpu", "more") // not the same requests: it reserves for itself
+	a, b := n.client("a"), n.client("b")
+	on := n.vgpu("a").GetGpus()
+	if diff := cmp.Diff(on, n.vgpu("b").GetGpus()); diff != "" {
+		t.Errorf("b is elsewhere (-a +b)\n%s", diff)
+	}
+	reserved := func() (sum uint64) {
+		for i := range 2 {
+			sum += n.gpu(i).GetMemoryReservedBytes()
+		}
+		return sum
+	}
+	if got := reserved(); got != 12*gib {
+		t.Errorf("%d GiB are reserved, want 8 and once 4", got/gib)
+	}
+	n.client("two")
+	if got := reserved(); got != 20*gib {
+		t.Errorf("%d GiB are reserved, want 8 more for one with two requests", got/gib)
+	}
+	a.takes(3 * gib)
+	b.wants(2*gib, wire.ErrMemory, 4*gib, 0)
+	b.takes(gib)
+
+	// After a restart nothing is known of b until it is back.
+	n.stop()
+	b.signal(syscall.SIGSTOP)
+	n.start()
+	a.expect("reconnected")
+	a.tell(fmt.Sprint("memory 0 ", gib, " 0"))
+	n.until("a's ask waits for b", func() bool {
+		waits := false
+		_ = n.daemon.call(func(l *loop) { waits = len(l.asks) == 1 })
+		return waits
+	})
+	b.signal(syscall.SIGCONT)
+	if answer := a.expect("memory: "); !strings.HasPrefix(answer, fmt.Sprint("code=", uint64(wire.ErrMemory))) {
+		t.Errorf("a was answered %s", answer)
+	}
+	a.ask(fmt.Sprint("free 0 ", 2*gib), "free: ok")
+	b.takes(2 * gib)
+	if got := reserved(); got != 20*gib {
+		t.Errorf("%d GiB are reserved after a restart", got/gib)
+	}
+	_, err := n.control.Update(t.Context(), &v1.UpdateRequest{Id: n.vgpu("a").GetId(), Annotations: map[string]string{"vgpu-shim.dev/memory": "5Gi"}})
+	if err == nil || !strings.Contains(err.Error(), "its memory is that of its Kubernetes claim") {
+		t.Errorf("a's memory was changed for all: %v", err)
+	}
+
+	// What b has stays reserved without a, and goes with it.
+	a.kill()
+	n.delete("a")
+	b.wants(2*gib, wire.ErrMemory, 4*gib, 3*gib)
+	b.takes(gib)
+	if got := reserved(); got != 20*gib {
+		t.Errorf("%d GiB are reserved without a", got/gib)
+	}
+	b.kill()
+	n.delete("b")
+	n.until("what the claim reserved is free", func() bool { return reserved() == 16*gib })
 }
 
 func TestSetClaimRefuses(t *testing.T) {

@@ -112,7 +112,8 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 			Version: recordVersion, ID: id, Dir: dir,
 			Containerd: c.GetContainerd(), Namespace: c.GetNamespace(), Container: c.GetId(),
 			Instance: r.GetInstance(), Bundle: r.GetBundle(), BundleFile: bundle,
-			Annotations: req.Annotations(), Pod: podOf(r.GetPod()), Claims: claimRecords(r.GetClaims()), Created: time.Now().UTC(), Boot: d.loop.boot,
+			Annotations: req.Annotations(), Pod: podOf(r.GetPod()), Claims: claimRecords(r.GetClaims()),
+			Reservation: d.claims.reservation(r.GetClaims()), Created: time.Now().UTC(), Boot: d.loop.boot,
 		},
 	}
 	defer func() {
@@ -377,6 +378,10 @@ func (l *loop) update(id string, changes map[string]string, fn func(*vgpu, error
 func (l *loop) canChange(v *vgpu, req request.Request) error {
 	if l.recovery != nil && req.MinShare > v.req.MinShare { // what is guaranteed is not known yet
 		return fmt.Errorf("%s; try again: %w", reasonRecovering, errdefs.ErrFailedPrecondition)
+	}
+	if v.rec.Reservation != "" && req.MemoryBytes != v.req.MemoryBytes {
+		return fmt.Errorf("its memory is that of its Kubernetes claim, reserved for all containers of the claim together: "+
+			"start the pods anew with a claim that asks for as much: %w", errdefs.ErrFailedPrecondition)
 	}
 	var all []gpu.GPU
 	for _, g := range l.order {

@@ -135,8 +135,9 @@ func (l *loop) memoryUsed(uuid arbiter.UUID) (sum uint64) {
 	return sum
 }
 
-// memoryLimit is how much memory of a GPU v may use: what it reserved. One that
-// reserved nothing shares what is left with all others that did not.
+// memoryLimit is how much memory of a GPU v may use, with those that share it
+// (memorySharers): what it reserved. One that reserved nothing shares what is left
+// with all others that did not.
 func (l *loop) memoryLimit(v *vgpu, uuid arbiter.UUID) uint64 {
 	if v.req.MemoryBytes > 0 {
 		return v.req.MemoryBytes
@@ -153,15 +154,20 @@ func (l *loop) memoryLimit(v *vgpu, uuid arbiter.UUID) uint64 {
 // them.
 func (l *loop) memorySharers(v *vgpu, uuid arbiter.UUID) []*vgpu {
 	all := []*vgpu{v}
-	if v.req.MemoryBytes > 0 {
-		return all
-	}
 	for _, other := range l.vgpus {
-		if other != v && other.req.MemoryBytes == 0 && slices.Contains(l.livesOn(other), uuid) {
+		if other != v && v.sharesMemory(other) && slices.Contains(l.livesOn(other), uuid) {
 			all = append(all, other)
 		}
 	}
 	return all
+}
+
+// sharesMemory says whether two vGPUs share a limit on each GPU on which both are.
+func (v *vgpu) sharesMemory(other *vgpu) bool {
+	if v.req.MemoryBytes == 0 || other.req.MemoryBytes == 0 {
+		return v.req.MemoryBytes == other.req.MemoryBytes
+	}
+	return v.rec.Reservation != "" && v.rec.Reservation == other.rec.Reservation
 }
 
 // livesOn are the GPUs on which v is, or may be while a restarted vgpud does not
@@ -197,18 +203,16 @@ func (l *loop) memoryRoom(v *vgpu, uuid arbiter.UUID) uint64 {
 // trimMemory takes credit back on a GPU, as far as more is leased than its limits:
 // they got lower, or the driver needed more. What is in use stays.
 func (l *loop) trimMemory(uuid arbiter.UUID) {
-	var sharing []*vgpu
+	settled := make(map[*vgpu]bool)
 	for _, v := range l.vgpus {
-		switch {
-		case !v.adopted || !slices.Contains(v.bound, uuid):
-		case v.req.MemoryBytes == 0:
-			sharing = append(sharing, v)
-		default:
-			l.settleMemory([]*vgpu{v}, uuid)
+		if settled[v] || !v.adopted || !slices.Contains(v.bound, uuid) {
+			continue
 		}
-	}
-	if len(sharing) > 0 {
-		l.settleMemory(sharing, uuid)
+		together := slices.DeleteFunc(l.memorySharers(v, uuid), func(o *vgpu) bool { return !o.adopted })
+		for _, o := range together {
+			settled[o] = true
+		}
+		l.settleMemory(together, uuid)
 	}
 }
 

@@ -216,14 +216,18 @@ func newWorld() *world {
 	return &world{l: l}
 }
 
-// add makes a vGPU, if there is room for what it reserves.
-func (w *world) add(reserves uint64) {
+// add makes a vGPU, if there is room for what it reserves. Those of one name reserve
+// together.
+func (w *world) add(reserves uint64, with string) {
 	w.made++
-	v := &vgpu{key: arbiter.ID(fmt.Sprint("v", w.made)), adopted: true, req: request.Request{Count: 1, MemoryBytes: reserves}}
-	w.l.engine.Step(1, arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req})
+	v := &vgpu{
+		key: arbiter.ID(fmt.Sprint("v", w.made)), adopted: true, req: request.Request{Count: 1, MemoryBytes: reserves},
+		rec: record{Reservation: with},
+	}
+	w.l.engine.Step(1, arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req, Reservation: with})
 	w.l.vgpus[v.key] = v
 	// The engine also asks the driver: what is in use is not reserved.
-	if w.l.memoryUsed(worldGPU)+reserves <= worldMemory {
+	if len(w.l.memorySharers(v, worldGPU)) > 1 || w.l.memoryUsed(worldGPU)+reserves <= worldMemory {
 		w.l.engine.Step(1, arbiter.Event{Kind: arbiter.Bind, VGPU: v.key})
 	}
 	if s, _ := w.l.engine.VGPU(v.key); len(s.GPUs) == 0 {
@@ -286,8 +290,9 @@ func TestTheLedgerIsExactWhateverHappens(t *testing.T) {
 				w.die(0)
 			}
 		}()
-		w.add(0)
-		w.add(300)
+		w.add(0, "")
+		w.add(300, "")
+		w.add(200, "claim")
 		some := func(most uint64) uint64 { return rapid.Uint64Range(1, most).Draw(t, "bytes") }
 		anyVGPU := func() *vgpu {
 			keys := make([]arbiter.ID, 0, len(w.l.vgpus))
@@ -306,8 +311,9 @@ func TestTheLedgerIsExactWhateverHappens(t *testing.T) {
 			return rapid.IntRange(0, len(w.processes)-1).Draw(t, "process")
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"reserve": func(*rapid.T) { w.add(some(500)) },
-			"beside":  func(*rapid.T) { w.add(0) },
+			"reserve": func(*rapid.T) { w.add(some(500), "") },
+			"beside":  func(*rapid.T) { w.add(0, "") },
+			"claim":   func(*rapid.T) { w.add(200, "claim") },
 			"start": func(t *rapid.T) {
 				if err := w.start(anyVGPU()); err != nil {
 					t.Fatal(err)

@@ -165,12 +165,9 @@ func (l *loop) memoryUnknown(v *vgpu, uuid arbiter.UUID) bool {
 	if !v.adopted {
 		return true
 	}
-	if v.req.MemoryBytes > 0 {
-		return false
-	}
 	// What is left for those that reserved nothing depends on all.
 	for _, other := range l.vgpus {
-		if !other.adopted && slices.Contains(l.mayUse(other), uuid) {
+		if !other.adopted && (v.req.MemoryBytes == 0 || v.sharesMemory(other)) && slices.Contains(l.mayUse(other), uuid) {
 			return true
 		}
 	}

@@ -45,6 +45,7 @@ type record struct {
 	Annotations map[string]string `json:"annotations"`   // the request, as request.Parse reads it
 	Pod         *pod              `json:"pod,omitempty"` // nil: the container is in none
 	Claims      []claimRecord     `json:"claims,omitempty"`
+	Reservation string            `json:"reservation,omitempty"` // vGPUs with the same one reserve memory together
 	Created     time.Time         `json:"created"`
 	Boot        string            `json:"boot"`           // boot id of the machine; the pages are void under another
 	GPUs        []string          `json:"gpus,omitempty"` // bound to

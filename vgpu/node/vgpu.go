@@ -169,7 +169,7 @@ func (l *loop) add(v *vgpu) {
 		l.current[v.rec.ID] = v
 	}
 	l.vgpus[v.key] = v
-	l.event(arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req, Gang: v.gang(), Usage: v.before.usage})
+	l.event(arbiter.Event{Kind: arbiter.Added, VGPU: v.key, Request: v.req, Gang: v.gang(), Reservation: v.rec.Reservation, Usage: v.before.usage})
 }
 
 // gang is the name of the gang of v, unique on this machine: gangs of one name in
