@@ -382,7 +382,7 @@ func TestDetailsForPeople(t *testing.T) {
 	for args, lines := range map[string][]string{
 		"get 0123": {
 			"vGPU            0123456789abcdef\n", "container       train\n", "memory          1.0 GiB\n", "max share       0.5\n",
-			"policy          fair\n", "gang            ranks\n", "models          Test\n", "UUIDs           GPU-1\n", "bind            early\n", "when full       fail\n", "turns           7, of them drained 2, overrun 1\n", "lingered        1ms\n", "note            3 calls could not be gated\n",
+			"policy          fair\n", "overrun         freeze\n", "gang            ranks\n", "models          Test\n", "UUIDs           GPU-1\n", "bind            early\n", "when full       fail\n", "turns           7, of them drained 2, overrun 1\n", "lingered        1ms\n", "note            3 calls could not be gated\n",
 		},
 		"get web": {"memory          none reserved\n", "min share       none\n", "gang            none\n", "UUIDs           any\n", "GPUs            none yet\n", "note            no room\n"},
 		"stats": {

@@ -85,6 +85,7 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		{"min share", share(v.GetMinShare())},
 		{"max share", share(v.GetMaxShare())},
 		{"policy", v.GetPolicy()},
+		{"overrun", or(v.GetOverrun(), "unknown")},
 		{"gang", or(v.GetGang(), "none")},
 		{"processes", fmt.Sprint(v.GetClients())},
 		{"observers", fmt.Sprint(v.GetObservers())},

@@ -73,7 +73,7 @@ func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) 
 				Turns: 7, Drains: 2, Overruns: 1, Submissions: 99, Lingered: durationpb.New(time.Millisecond),
 			},
 			Rubbish: 1, Ungated: 3, UnknownNames: 2, Policy: "fair",
-			Gang: "ranks", Model: "Test", Uuids: []string{"GPU-1"}, Bind: "early", WhenFull: "fail",
+			Gang: "ranks", Model: "Test", Uuids: []string{"GPU-1"}, Bind: "early", WhenFull: "fail", Overrun: "freeze",
 			Memory: []*v1.Memory{{Gpu: "GPU-1", LimitBytes: 1 << 30, UsedBytes: 256 << 20}}, Observers: 1,
 			Pod: &v1.Pod{Namespace: "ml", Name: "train-0", Uid: "1-2-3", Container: "main"},
 		},

@@ -45,6 +45,7 @@ type vgpuJSON struct {
 	WhenFull     string        `json:"when_full"`
 	Memory       []memoryJSON  `json:"memory"`
 	Observers    uint32        `json:"observers"`
+	Overrun      string        `json:"overrun"`
 	Pod          *podJSON      `json:"pod"` // null: its container is in none
 }
 
@@ -175,7 +176,7 @@ func vgpusJSON(all []*v1.VGPU) []vgpuJSON {
 			Created: v.GetCreated().AsTime().Format(time.RFC3339Nano), Reason: v.GetReason(),
 			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(), Policy: v.GetPolicy(),
 			Gang: v.GetGang(), Model: v.GetModel(), UUIDs: append([]string{}, v.GetUuids()...), Bind: v.GetBind(), WhenFull: v.GetWhenFull(),
-			Memory: asMemory(v.GetMemory()), Observers: v.GetObservers(), Pod: asPod(v.GetPod()),
+			Memory: asMemory(v.GetMemory()), Observers: v.GetObservers(), Overrun: v.GetOverrun(), Pod: asPod(v.GetPod()),
 		})
 	}
 	return out

@@ -20,8 +20,9 @@ type Config struct {
 	// Stall is how long a drain goes without progress before it is asked whether
 	// it depends on work behind the gate. At most half of DrainDeadline.
 	Stall time.Duration
-	// Overrun is what becomes of a vGPU that does not drain in time.
-	Overrun OverrunPolicy
+	// Overrun is what becomes of a vGPU that does not drain in time, unless its own
+	// request is stricter. The zero value is Corun.
+	Overrun request.Overrun
 	// MinTurn is how long a turn lasts at least while its vGPU has work, even
 	// if a higher class waits.
 	MinTurn time.Duration
@@ -118,7 +119,7 @@ type vgpu struct {
 	waited  time.Duration // before that
 	granted time.Duration
 	idle    time.Duration // in a turn that drains
-	runs    bool          // it overran, and could not be frozen
+	still   bool          // it overran, and is frozen until its next turn
 	stuck   bool          // it drains, and the last look saw no progress
 	resumed bool          // its drain was, and is not over
 	helped  bool          // and it got on since
@@ -148,6 +149,7 @@ func New(cfg Config) *Engine {
 			*d.field = d.value
 		}
 	}
+	cfg.Overrun = max(cfg.Overrun, request.Corun)
 	cfg.Stall = min(cfg.Stall, cfg.DrainDeadline/2)
 	return &Engine{
 		cfg: cfg, vgpus: make(map[ID]*vgpu), gangs: make(map[string]*gang), reservations: make(map[string]*reservation), gpus: make(map[UUID]*gpu),
@@ -212,7 +214,7 @@ func (e *Engine) about(now time.Duration, v *vgpu, ev Event) {
 	case Deadline:
 		e.expired(now, v, ev)
 	case Runs:
-		v.runs = v.in && v.gang.late
+		v.still = v.still && !(v.in && v.gang.late)
 	}
 }
 

@@ -51,7 +51,7 @@ var occurs = []string{
 	"action revoke", "action resume", "action arm", "action overrun", "action account",
 	"bound to what others reserved", "a gang waited with two", "a gang waits behind itself", "adopted in a turn", "adopted a gang in a turn",
 	"change of a gang", "change refused", "grant of a gang", "late account", "late grant", "native ends", "native grant",
-	"overrun of a gang", "policy refused", "restart", "resume of a gang", "take with linger", "thawed",
+	"overrun of a gang", "overrun by its own policy", "policy refused", "restart", "resume of a gang", "take with linger", "thawed",
 }
 
 // The same from a generator that costs less than rapid's, and does not shrink:

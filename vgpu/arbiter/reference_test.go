@@ -76,6 +76,7 @@ type refVGPU struct {
 	part    bool // it has one
 	granted time.Duration
 	idle    time.Duration // as of the last look at its drain
+	still   bool          // it overran, and is frozen
 	resumed bool          // its drain was, and is not over
 	helped  bool          // it got on since
 }
@@ -405,7 +406,7 @@ func (r *reference) combine(u *refUnit) {
 // partEnded takes in the end of v's part of a turn.
 func (r *reference) account(v *refVGPU, last, idle, lingered time.Duration) {
 	u := v.unit
-	if u.late && r.cfg.Overrun == Freeze {
+	if u.late && v.still {
 		return
 	}
 	t := Turn{Granted: v.granted, Ended: r.now, Late: u.late, Drained: u.late || strings.Contains(u.turn, "drain")}
@@ -787,7 +788,7 @@ func (r *reference) granted(v *refVGPU) {
 		r.start(u)
 		r.grants = slices.DeleteFunc(r.grants, func(id ID) bool { return id == v.id })
 	}
-	if v.in && u.late && r.cfg.Overrun != Freeze {
+	if v.in && u.late && !v.still {
 		r.fail("%s granted, and what it used since its overrun was not accounted", v.id)
 	}
 	v.in, v.beside, v.part, v.waits, v.granted = true, false, true, false, r.now
@@ -796,8 +797,15 @@ func (r *reference) granted(v *refVGPU) {
 	}
 }
 
+// freezes says whether an overrun of v is frozen: its own policy counts if it is
+// stricter than the node's.
+func (r *reference) freezes(v *refVGPU) bool {
+	is := map[request.Overrun]bool{r.cfg.Overrun: true, v.req.Overrun: true}
+	return is[request.Freeze] && !is[request.Kill]
+}
+
 func (r *reference) overran(v *refVGPU) {
-	u := v.unit
+	u, still := v.unit, false
 	if len(r.overrun) > 0 {
 		if r.overrun[0] != v.id {
 			r.fail("overrun of %s, want %s", v.id, r.overrun[0])
@@ -821,12 +829,14 @@ func (r *reference) overran(v *refVGPU) {
 			}
 			r.account(m, 0, m.idle, 0)
 			m.granted, m.beside = r.now, false
+			m.still = r.freezes(m)
+			still = still || m.still
 		}
 	}
 	r.chargeGang(u)
 	u.turn, u.late = "", true
 	r.release(u)
-	if r.cfg.Overrun == Freeze || u.waits() {
+	if still || u.waits() {
 		r.enqueue(u)
 	}
 }

@@ -54,7 +54,7 @@ func TestScenarios(t *testing.T) {
 							cfg.SwitchCost = parseDuration(t, d, a.Vals[0])
 						case "overrun":
 							var err error
-							if cfg.Overrun, err = ParseOverrun(a.Vals[0]); err != nil {
+							if cfg.Overrun, err = request.ParseOverrun(a.Vals[0]); err != nil {
 								d.Fatalf(t, "%v", err)
 							}
 						case "policy":
@@ -199,6 +199,11 @@ func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
 			ev.Request.Policy = ev.Policy.Preset
 		case "slots":
 			fmt.Sscan(value, &ev.Policy.Slots)
+		case "overrun":
+			var err error
+			if ev.Request.Overrun, err = request.ParseOverrun(value); err != nil {
+				d.Fatalf(t, "%v", err)
+			}
 		case "uuid":
 			ev.Request.UUIDs = value
 		case "when-full":
@@ -255,7 +260,7 @@ func (a Action) describe() string {
 		}
 		return fmt.Sprintf("arm %s at %v", a.VGPU, a.At)
 	case Overrun:
-		return fmt.Sprintf("overrun %s", a.VGPU)
+		return fmt.Sprintf("overrun %s: %s", a.VGPU, a.Overrun)
 	case Account:
 		s := fmt.Sprintf("account %s held=%v waited=%v", a.VGPU, a.Turn.Held, a.Turn.Waited)
 		if a.Turn.Drained {

@@ -48,12 +48,13 @@ func (u *Usage) add(t Turn) {
 
 // Status is a vGPU as it stands now.
 type Status struct {
-	State  State
-	GPUs   []UUID         // not to be changed
-	Since  time.Duration  // Waiting: pending since; Holding, Draining, Overrunning: granted
-	Reason string         // why it can not be bound
-	Policy request.Preset // that is in force for it
-	Usage  Usage          // of the turns that ended
+	State   State
+	GPUs    []UUID          // not to be changed
+	Since   time.Duration   // Waiting: pending since; Holding, Draining, Overrunning: granted
+	Reason  string          // why it can not be bound
+	Policy  request.Preset  // that is in force for it
+	Overrun request.Overrun // likewise
+	Usage   Usage           // of the turns that ended
 }
 
 // VGPU is the status of one vGPU.
@@ -62,7 +63,7 @@ func (e *Engine) VGPU(id ID) (Status, bool) {
 	if v == nil {
 		return Status{}, false
 	}
-	s := Status{State: v.state(), GPUs: v.uuids, Reason: v.reason, Policy: e.policy(v).Preset, Usage: v.usage}
+	s := Status{State: v.state(), GPUs: v.uuids, Reason: v.reason, Policy: e.policy(v).Preset, Overrun: e.overrunOf(v), Usage: v.usage}
 	switch s.State {
 	case Waiting:
 		s.Since = v.since

@@ -76,7 +76,7 @@ const (
 	// again what was revoked; a Revoke follows.
 	Resume
 	Arm     // VGPU, At: report Deadline then; a later Arm replaces it, At 0 disarms
-	Overrun // VGPU: its drain is late; others are granted beside what it left running
+	Overrun // VGPU, Overrun (never the node's): its drain is late; others are granted beside what it left running
 	Account // VGPU, Turn: a turn ended
 )
 
@@ -113,13 +113,14 @@ type Event struct {
 
 // Action is what the daemon must do.
 type Action struct {
-	Kind   Kind
-	VGPU   ID
-	GPUs   []UUID // Bound; owned by the engine, not to be changed
-	At     time.Duration
-	Linger time.Duration // Take
-	Reason string
-	Turn   Turn
+	Kind    Kind
+	VGPU    ID
+	GPUs    []UUID // Bound; owned by the engine, not to be changed
+	At      time.Duration
+	Linger  time.Duration // Take
+	Reason  string
+	Overrun request.Overrun
+	Turn    Turn
 }
 
 // Turn is the account of one turn, for Account.

@@ -3,39 +3,11 @@
 package arbiter
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
-
-// OverrunPolicy is what becomes of a vGPU that does not drain in time.
-type OverrunPolicy uint8
-
-// The policies. Under each of them others are granted at once.
-const (
-	Corun  OverrunPolicy = iota // it goes on beside them; the hardware slices
-	Freeze                      // its processes stand still but in its own turns
-	Kill                        // its processes are killed
-)
-
-var overruns = [...]string{"corun", "freeze", "kill"}
-
-// String is the policy's name.
-func (p OverrunPolicy) String() string { return overruns[p] }
-
-// Overruns is the names of all policies.
-func Overruns() []string { return slices.Clone(overruns[:]) }
-
-// ParseOverrun finds a policy by its name.
-func ParseOverrun(name string) (OverrunPolicy, error) {
-	if i := slices.Index(overruns[:], name); i >= 0 {
-		return OverrunPolicy(i), nil
-	}
-	return 0, fmt.Errorf("unknown overrun policy %q, known are %s", name, strings.Join(overruns[:], ", "))
-}
 
 // maxVain is how often in a row a drain is resumed although it does not help, before
 // it is an overrun. One that it helps may need it again at once: the ranks of a
@@ -301,10 +273,15 @@ func (e *Engine) resume(now time.Duration, t *gang) {
 	}
 }
 
+// overrunOf is what becomes of v when it does not drain in time: nobody chooses to be
+// spared what the node decided for all.
+func (e *Engine) overrunOf(v *vgpu) request.Overrun { return max(e.cfg.Overrun, v.req.Overrun) }
+
 // overrun gives the GPUs of t to others although it did not drain. It waits for
 // its next turn if it can use one: a thread stands at its gate, or it is frozen
 // until then.
 func (e *Engine) overrun(now time.Duration, t *gang) {
+	still := false
 	for _, v := range t.members {
 		if !v.in {
 			continue
@@ -312,9 +289,12 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 		v.usage.Overruns++
 		e.disarm(v)
 		e.besideNoMore(v)
-		e.do(Action{Kind: Overrun, VGPU: v.id})
+		policy := e.overrunOf(v)
+		e.do(Action{Kind: Overrun, VGPU: v.id, Overrun: policy})
 		e.account(now, v, Event{Idle: v.idle})
-		v.granted, v.waited, v.runs = now, 0, false
+		v.granted, v.waited = now, 0
+		v.still = policy == request.Freeze
+		still = still || v.still
 	}
 	e.chargeGang(now, t)
 	t.late, t.state = true, Overrunning
@@ -327,7 +307,7 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 	if t.name != "" {
 		e.regroup(now, t) // the next turn is also of those that were bound in this one
 	}
-	if e.cfg.Overrun == Freeze || t.waits() {
+	if still || t.waits() {
 		e.enqueue(now, t)
 	}
 	e.touch(t)
@@ -395,8 +375,8 @@ func (e *Engine) turnEnded(now time.Duration, t *gang) {
 // account writes down what v used since it was granted, or since its overrun.
 func (e *Engine) account(now time.Duration, v *vgpu, ev Event) {
 	t := v.gang
-	if t.late && e.cfg.Overrun == Freeze && !v.runs {
-		return // it stood still
+	if t.late && v.still {
+		return
 	}
 	turn := Turn{
 		Granted: v.granted,

@@ -72,7 +72,7 @@ func play(h []byte, seen map[string]int, trace *strings.Builder) (said string) {
 	w := &world{
 		cfg: Config{
 			Quantum: 10, DrainDeadline: 30, Stall: 8, MinTurn: 2, Ageing: 60, Window: 50, SwitchCost: 10,
-			Overrun: OverrunPolicy(h[0] % 3), Binding: Binding(h[1] % 5), Policy: policyOf(h[2] / 4),
+			Overrun: request.Overrun(1 + h[0]%3), Binding: Binding(h[1] % 5), Policy: policyOf(h[2] / 4),
 		},
 		up: make(map[UUID]bool), cordoned: make(map[UUID]bool), free: make(map[UUID]uint64),
 		policies: make(map[UUID]Policy), vgpus: make(map[ID]*tenant), held: make(map[UUID]time.Duration),
@@ -372,7 +372,13 @@ func (w *world) act(v *tenant, a Action, ev Event, late bool) {
 		if v.gang != "" {
 			w.saw("overrun of a gang")
 		}
-		v.overrun, v.granted, v.frozen = true, w.now, w.cfg.Overrun == Freeze
+		v.overrun, v.granted, v.frozen = true, w.now, a.Overrun == request.Freeze
+		if v.frozen != w.ref.freezes(w.ref.vgpus[v.id]) {
+			w.fail("%s is to overrun by %s, asked for %s on a node with %s", v.id, a.Overrun, v.req.Overrun, w.cfg.Overrun)
+		}
+		if v.req.Overrun > w.cfg.Overrun {
+			w.saw("overrun by its own policy")
+		}
 	case Account:
 		t := a.Turn
 		if t.Held < 0 || t.Held > w.now-t.Granted || t.Ended > w.now || t.Lingered < 0 {
@@ -608,6 +614,11 @@ func policyOf(b byte) Policy {
 	return Policy{Preset: presetsDrawn[int(b)%len(presetsDrawn)], Slots: []int{0, 4, 10}[b%3]}
 }
 
+// overrunOf draws from the rest of a byte that drew two things of four.
+func overrunOf(who byte) request.Overrun {
+	return request.Overrun([]int{0, 0, 0, 0, 1, 2, 3}[who/16%7])
+}
+
 // requestOf draws a request from four bytes.
 func (w *world) requestOf(b []byte) request.Request {
 	digit := func(i, n int) int {
@@ -648,6 +659,7 @@ func (w *world) move(m []byte) {
 			return
 		}
 		v := &tenant{id: ID(fmt.Sprintf("v%d", w.next)), req: w.requestOf(m[2:]), gang: []string{"", "", "x", "y"}[who%4], with: []string{"", "", "p", "q"}[who/4%4]}
+		v.req.Overrun = overrunOf(who)
 		w.next++
 		w.vgpus[v.id] = v
 		w.step(Event{Kind: Added, VGPU: v.id, Request: v.req, Gang: v.gang, Reservation: v.with})
@@ -655,6 +667,7 @@ func (w *world) move(m []byte) {
 	case 2:
 		if v := w.pick(who, anybody); v != nil {
 			req := w.requestOf(m[2:])
+			req.Overrun = overrunOf(who)
 			req.Count, req.UUIDs, req.Bind = v.req.Count, v.req.UUIDs, v.req.Bind
 			if w.e.CanChange(v.id, req) != nil {
 				w.saw("change refused")

@@ -150,7 +150,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}{
 		{
 			"an unknown field in VgpuConfig", config(claimWith("x", result("gpu", 0, "1Gi", "10")), resourceapi.AllocationConfigSourceClaim, `,"wieght":5`),
-			[]string{`request "gpu": VgpuConfig in the claim: unknown field "wieght"; the fields are gang, maxShare, placement`},
+			[]string{`request "gpu": VgpuConfig in the claim: unknown field "wieght"; the fields are gang, maxShare, overrun, placement`},
 		},
 		{
 			"a wrong value in that of the class", config(claimWith("x", result("gpu", 0, "1Gi", "10")), resourceapi.AllocationConfigSourceClass, `,"quantum":"1h"`),

@@ -75,7 +75,7 @@ type EngineConfig struct {
 // arbiter is the engine's form of a configuration that was checked.
 func (c EngineConfig) arbiter() arbiter.Config {
 	binding, _ := arbiter.ParseBinding(c.Binding)
-	overrun, _ := arbiter.ParseOverrun(c.Overrun)
+	overrun, _ := request.ParseOverrun(c.Overrun)
 	linger, _ := arbiter.ParseLinger(c.Linger)
 	policy, _ := request.ParsePreset(c.Policy)
 	return arbiter.Config{
@@ -133,7 +133,7 @@ func DefaultConfig() Config {
 			QueueBound: Duration(wire.QueueUS * time.Microsecond), DrainBudget: Duration(wire.DrainUS * time.Microsecond),
 			MinTurn: Duration(arbiter.DefaultMinTurn), Ageing: Duration(arbiter.DefaultAgeing),
 			Window: Duration(arbiter.DefaultWindow), Stall: Duration(arbiter.DefaultStall),
-			Overrun: arbiter.Corun.String(), Linger: arbiter.LearnedLinger.String(), SwitchCost: Duration(arbiter.DefaultSwitchCost),
+			Overrun: request.Corun.String(), Linger: arbiter.LearnedLinger.String(), SwitchCost: Duration(arbiter.DefaultSwitchCost),
 			Policy: request.Default.String(), Slots: arbiter.DefaultSlots,
 			Absence: absenceWait, AbsenceAfter: Duration(time.Minute),
 			Binding: arbiter.LeastWait.String(),
@@ -250,8 +250,8 @@ func (c *Config) Check() error {
 	if _, err := arbiter.ParseBinding(c.Engine.Binding); err != nil {
 		bad("engine.binding", c.Engine.Binding, "one of "+strings.Join(arbiter.Bindings(), ", "))
 	}
-	if _, err := arbiter.ParseOverrun(c.Engine.Overrun); err != nil {
-		bad("engine.overrun", c.Engine.Overrun, "one of "+strings.Join(arbiter.Overruns(), ", "))
+	if _, err := request.ParseOverrun(c.Engine.Overrun); err != nil {
+		bad("engine.overrun", c.Engine.Overrun, "one of "+strings.Join(request.Overruns(), ", "))
 	}
 	if l, err := arbiter.ParseLinger(c.Engine.Linger); err != nil || l > arbiter.Linger(time.Second) {
 		bad("engine.linger", c.Engine.Linger, `"learned", "never" or a duration up to 1s`)

@@ -57,6 +57,9 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	if err := met(d.inventory.Driver(), d.inventory.GPUs(), req, r.GetRequirements()); err != nil {
 		return nil, err
 	}
+	if err := d.loop.canFreeze(req); err != nil {
+		return nil, err
+	}
 	bundle, err := bundleFile(r.GetBundle())
 	if err != nil {
 		return nil, err
@@ -185,6 +188,18 @@ func (d *Daemon) created(id, dir string, req request.Request, bound []arbiter.UU
 		return nil, fmt.Errorf("failed to work out the edits: %w", err)
 	}
 	return &v1.CreateResponse{Id: id, Edits: edits}, nil
+}
+
+// canFreeze is why a request to be frozen can not be met. It may be called from
+// anywhere.
+func (l *loop) canFreeze(req request.Request) error {
+	if req.Overrun != request.Freeze {
+		return nil
+	}
+	if err := l.freezer.missing(); err != nil {
+		return fmt.Errorf("%soverrun=%s: %s: %w", request.Prefix, req.Overrun, err.Error(), errdefs.ErrFailedPrecondition)
+	}
+	return nil
 }
 
 // bundleFile is the directory of a bundle. Whether it is gone is how vgpud knows
@@ -383,6 +398,9 @@ func (l *loop) canChange(v *vgpu, req request.Request) error {
 		return fmt.Errorf("its memory is that of its Kubernetes claim, reserved for all containers of the claim together: "+
 			"start the pods anew with a claim that asks for as much: %w", errdefs.ErrFailedPrecondition)
 	}
+	if err := l.canFreeze(req); err != nil {
+		return err
+	}
 	var all []gpu.GPU
 	for _, g := range l.order {
 		all = append(all, g.GPU)
@@ -506,6 +524,7 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 		Created: timestamppb.New(v.rec.Created), Reason: s.Reason,
 		Rubbish: v.rubbish, Ungated: told.unhooked, UnknownNames: told.unknown, Policy: s.Policy.String(),
 		Gang: v.req.Gang, Model: v.req.Model, Bind: v.req.Bind.String(), WhenFull: v.req.WhenFull.String(),
+		Overrun: s.Overrun.String(),
 	}
 	if v.req.UUIDs != "" {
 		out.Uuids = strings.Split(v.req.UUIDs, ",")

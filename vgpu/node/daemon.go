@@ -119,19 +119,19 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		quantum: time.Duration(cfg.Engine.Quantum), drain: time.Duration(cfg.Engine.DrainDeadline),
 		queue: time.Duration(cfg.Engine.QueueBound), budget: time.Duration(cfg.Engine.DrainBudget),
 		inventory: inventory,
-		absence:   cfg.Engine.absence(), overrun: cfg.Engine.arbiter().Overrun,
-		engine:  arbiter.New(cfg.Engine.arbiter()),
-		vgpus:   make(map[arbiter.ID]*vgpu),
-		current: make(map[string]*vgpu),
-		leaving: make(map[arbiter.ID]*vgpu),
-		gpus:    make(map[arbiter.UUID]*gpuState),
-		pages:   make(map[uint64]*client),
-		fateOf:  fateOf,
-		nudging: wire.Msg{Type: wire.Nudge}.Marshal(make([]byte, wire.MsgSize)),
-		events:  newEvents(), gpuWatchers: make(map[chan struct{}]struct{}), policy: cfg.Engine.arbiter().Policy,
+		absence:   cfg.Engine.absence(),
+		engine:    arbiter.New(cfg.Engine.arbiter()),
+		vgpus:     make(map[arbiter.ID]*vgpu),
+		current:   make(map[string]*vgpu),
+		leaving:   make(map[arbiter.ID]*vgpu),
+		gpus:      make(map[arbiter.UUID]*gpuState),
+		pages:     make(map[uint64]*client),
+		fateOf:    fateOf,
+		nudging:   wire.Msg{Type: wire.Nudge}.Marshal(make([]byte, wire.MsgSize)),
+		events:    newEvents(), gpuWatchers: make(map[chan struct{}]struct{}), policy: cfg.Engine.arbiter().Policy,
 	}
 	// Also under another policy: an earlier vgpud may have left somebody frozen.
-	if l.freezer, err = findFreezer(); err != nil && l.overrun == arbiter.Freeze {
+	if l.freezer, err = findFreezer(); err != nil && cfg.Engine.arbiter().Overrun == request.Freeze {
 		st.close()
 		p.close()
 		return nil, fmt.Errorf("engine.overrun = freeze: %w", err)

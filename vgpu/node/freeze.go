@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -24,17 +25,17 @@ import (
 const lookKilled = 100 * time.Millisecond
 
 // overran: others are granted although v did not drain.
-func (l *loop) overran(v *vgpu) {
-	l.once(v, logrus.WarnLevel, "the turn did not drain in time; others are granted", logrus.Fields{"policy": l.overrun.String()})
+func (l *loop) overran(v *vgpu, policy request.Overrun) {
+	l.once(v, logrus.WarnLevel, "the turn did not drain in time; others are granted", logrus.Fields{"policy": policy.String()})
 	// The turn is accounted; what comes now is beside those of others.
 	v.turn = turn{granted: l.now(), late: true, wanted: v.turn.wanted}
 	v.startTurn()
-	switch l.overrun {
-	case arbiter.Freeze:
+	switch policy {
+	case request.Freeze:
 		if !v.removed { // else it runs, to drain or to die
 			l.freeze(v)
 		}
-	case arbiter.Kill:
+	case request.Kill:
 		for _, c := range v.clients {
 			if state(c.page) == wire.Closed {
 				continue // it did drain

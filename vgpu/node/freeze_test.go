@@ -241,6 +241,59 @@ func TestOthersInTheContainerOfAFrozenProcessRun(t *testing.T) {
 	}
 }
 
+// A container may choose to be treated worse than the node's overruns are, and never
+// better.
+func TestTheStricterOverrunPolicyIsInForce(t *testing.T) {
+	for _, tc := range []struct{ node, own, want string }{
+		{"corun", "freeze", "freeze"},
+		{"freeze", "corun", "freeze"},
+		{"freeze", "", "freeze"},
+		{"freeze", "kill", "kill"},
+		{"kill", "freeze", "kill"},
+		{"corun", "corun", "corun"},
+	} {
+		t.Run(fmt.Sprintf("%s of a node with %s", tc.own, tc.node), func(t *testing.T) {
+			n := newNode(t, settings{quantum: time.Millisecond, drain: 50 * time.Millisecond, overrun: tc.node})
+			var own []string
+			if tc.own != "" {
+				own = append(own, "overrun="+tc.own)
+			}
+			n.create("a", own...)
+			n.create("b", "quantum=10s")
+			if got := n.vgpu("a").GetOverrun(); got != tc.want {
+				t.Errorf("it says %s, want %s", got, tc.want)
+			}
+			group := newCgroup(t, 1)
+			a, b := n.client("a"), n.client("b")
+			group.add(a)
+			a.ask("work", "work: passed")
+			b.ask("work", "work: passed")
+			switch tc.want {
+			case "freeze":
+				n.until("a is frozen", group.frozen)
+				a.signal(syscall.SIGKILL)
+			case "kill":
+				n.until("a is dead", func() bool { return n.vgpu("a").GetClients() == 0 })
+			case "corun":
+				a.ask("done", "done: ")
+			}
+			n.until("its turn is over", func() bool { return n.vgpu("a").GetState() != "OVERRUN" })
+		})
+	}
+}
+
+func TestFreezeIsRefusedWhereNothingCanBe(t *testing.T) {
+	n := newNode(t, settings{edit: func(l *loop) { l.freezer = freezer{} }})
+	_, err := n.control.Create(t.Context(), n.request("a", "overrun=freeze"))
+	if err == nil || !strings.Contains(err.Error(), "vgpu-shim.dev/overrun=freeze: no cgroup freezer is mounted") {
+		t.Errorf("created: %v", err)
+	}
+	n.create("b", "overrun=kill")
+	if _, err := n.daemon.update(n.vgpu("b").GetId(), map[string]string{"vgpu-shim.dev/overrun": "freeze"}); err == nil {
+		t.Error("b was changed to freeze")
+	}
+}
+
 func TestARestartedVgpudThawsWhatItLeftFrozen(t *testing.T) {
 	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: 50 * time.Millisecond, overrun: "freeze"})
 	a, b, group := n.frozen(1)

@@ -29,6 +29,14 @@ type freezer struct {
 	v1, v2 string // where they are mounted; empty: they are not
 }
 
+// missing is why nothing can be frozen here, nil if it can.
+func (f freezer) missing() error {
+	if f.v1 == "" && f.v2 == "" {
+		return errors.New("no cgroup freezer is mounted: neither version 1's (freezer) nor version 2")
+	}
+	return nil
+}
+
 // findFreezer looks where cgroups are mounted.
 func findFreezer() (freezer, error) {
 	mounts, err := os.Open("/proc/self/mountinfo")
@@ -55,10 +63,7 @@ func findFreezer() (freezer, error) {
 	if err := s.Err(); err != nil {
 		return f, fmt.Errorf("failed to look for the cgroup freezer: %w", err)
 	}
-	if f.v1 == "" && f.v2 == "" {
-		return f, errors.New("no cgroup freezer is mounted: neither version 1's (freezer) nor version 2")
-	}
-	return f, nil
+	return f, f.missing()
 }
 
 // group is the cgroup into which a process is to be put, on this file system. The

@@ -26,7 +26,6 @@ type loop struct {
 	queue    time.Duration // of work may be in flight
 	budget   time.Duration // likewise while somebody waits
 	absence  time.Duration // after which clients go on without vgpud; 0: never
-	overrun  arbiter.OverrunPolicy
 	freezer  freezer
 
 	inventory gpu.Inventory
@@ -155,7 +154,7 @@ func (l *loop) act(actions []arbiter.Action, now time.Duration) {
 		case arbiter.Overrun:
 			l.counters.overruns++
 			l.tell(eventOverrun, v, "")
-			l.overran(v)
+			l.overran(v, a.Overrun)
 		case arbiter.Account:
 			l.counters.turn(&a.Turn)
 			l.account(v, &a.Turn)

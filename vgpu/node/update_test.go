@@ -116,7 +116,7 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 			map[string]string{prefix + "weight": "x", prefix + "quantum": "1h", prefix + "model": "A100", prefix + "b.weight": "1", "weight": "1"},
 			[]string{
 				`vgpu-shim.dev/weight="x"`, `quantum="1h"`, `model="A100": can not be changed`, `b.weight="1": can not`, `annotation weight="1": can not`,
-				"what can is vgpu-shim.dev/max-share, vgpu-shim.dev/memory, vgpu-shim.dev/min-share, vgpu-shim.dev/policy, vgpu-shim.dev/priority, vgpu-shim.dev/quantum, vgpu-shim.dev/weight, vgpu-shim.dev/when-full",
+				"what can is vgpu-shim.dev/max-share, vgpu-shim.dev/memory, vgpu-shim.dev/min-share, vgpu-shim.dev/overrun, vgpu-shim.dev/policy, vgpu-shim.dev/priority, vgpu-shim.dev/quantum, vgpu-shim.dev/weight, vgpu-shim.dev/when-full",
 			},
 			errdefs.IsInvalidArgument,
 		},

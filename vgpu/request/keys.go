@@ -223,6 +223,17 @@ var keys = map[string]key{
 		copy: func(to, from *Request) { to.Policy = from.Policy },
 		live: true,
 	},
+	"overrun": {
+		allowed: strings.Join(Overruns(), ", ") + ": what becomes of it when a turn does not drain in time; the node's if that is stricter",
+		set: func(r *Request, v string) bool {
+			o, err := ParseOverrun(v)
+			r.Overrun = o
+			return err == nil
+		},
+		format: func(r *Request) string { return r.Overrun.String() },
+		copy:   func(to, from *Request) { to.Overrun = from.Overrun },
+		live:   true,
+	},
 }
 
 // The bounds of a quantum, whoever sets it.

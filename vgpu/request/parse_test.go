@@ -31,11 +31,11 @@ func TestParse(t *testing.T) {
 		{"every key", map[string]string{
 			"gpus": "2", "memory": "8Gi", "weight": "200", "min-share": "0.25", "max-share": "75%",
 			"priority": "high", "quantum": "20ms", "model": "A100", "gang": "job-1", "bind": "early",
-			"uuid": gpu1 + "," + gpu2, "when-full": "fail", "policy": "online-offline",
+			"uuid": gpu1 + "," + gpu2, "when-full": "fail", "policy": "online-offline", "overrun": "kill",
 		}, "", 1, Request{
 			Count: 2, MemoryBytes: 8 << 30, Weight: 200, MinShare: 0.25, MaxShare: 0.75,
 			Priority: High, Quantum: 20 * time.Millisecond, Model: "A100", Gang: "job-1", Bind: BindEarly,
-			UUIDs: gpu1 + "," + gpu2, WhenFull: Fail, Policy: OnlineOffline,
+			UUIDs: gpu1 + "," + gpu2, WhenFull: Fail, Policy: OnlineOffline, Overrun: Kill,
 		}},
 		{"binary memory", map[string]string{"memory": "512Mi"}, "", 1, Request{Count: 1, MemoryBytes: 512 << 20}},
 		{"decimal memory", map[string]string{"memory": "1G"}, "", 1, Request{Count: 1, MemoryBytes: 1e9}},
@@ -96,7 +96,8 @@ func TestParseRefuses(t *testing.T) {
 		description, key, value, says string
 	}{
 		{"an unknown key", "memroy", "8Gi", "known are bind, gang, gpus, max-share, memory"},
-		{"what becomes of an overrun, which is the node's", "overrun", "corun", "unknown key"},
+		{"what becomes of an overrun in another word", "overrun", "wait", "corun, freeze, kill"},
+		{"what becomes of an overrun, empty", "overrun", "", "corun, freeze, kill"},
 		{"a claim, which is none of an annotation's", "claim", "pod/other", "unknown key"},
 		{"an unknown key of one container", "train.memroy", "8Gi", "unknown key"},
 		{"a bad value of another container", "train.weight", "-1", "1 to 10000"},
@@ -280,7 +281,7 @@ func TestChange(t *testing.T) {
 	}
 	for _, name := range Keys() {
 		want := name == "weight" || name == "min-share" || name == "max-share" || name == "priority" || name == "quantum" ||
-			name == "memory" || name == "policy" || name == "when-full"
+			name == "memory" || name == "policy" || name == "when-full" || name == "overrun"
 		if _, err := Change(had, map[string]string{Prefix + name: ""}); (err == nil) != want {
 			t.Errorf("%s: %v", name, err)
 		}

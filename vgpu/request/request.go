@@ -56,7 +56,8 @@ type Request struct {
 	Gang        string        // granted together with the others of this name
 	Bind        Bind
 	WhenFull    WhenFull
-	Policy      Preset // over that of the node and the GPU
+	Policy      Preset  // over that of the node and the GPU
+	Overrun     Overrun // if it is stricter than the node's
 }
 
 // DefaultWeight is the weight of a container that names none.

@@ -939,6 +939,7 @@ type VGPU struct {
 	Observers     uint32                 `protobuf:"varint,26,opt,name=observers,proto3" json:"observers,omitempty"`                           // connected processes that only look (use NVML) and were told its GPUs: it stays on these while they are there
 	Pod           *Pod                   `protobuf:"bytes,27,opt,name=pod,proto3" json:"pod,omitempty"`                                        // of its container; absent: it is in none
 	Claims        []*ClaimPointer        `protobuf:"bytes,28,rep,name=claims,proto3" json:"claims,omitempty"`                                  // that it was made by
+	Overrun       string                 `protobuf:"bytes,29,opt,name=overrun,proto3" json:"overrun,omitempty"`                                // what becomes of it when a turn does not drain in time: corun, freeze or kill
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1169,11 +1170,18 @@ func (x *VGPU) GetClaims() []*ClaimPointer {
 	return nil
 }
 
+func (x *VGPU) GetOverrun() string {
+	if x != nil {
+		return x.Overrun
+	}
+	return ""
+}
+
 // Memory is what a vGPU may use and uses of one GPU's memory.
 type Memory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Gpu           string                 `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`                                  // UUID
-	LimitBytes    uint64                 `protobuf:"varint,2,opt,name=limit_bytes,json=limitBytes,proto3" json:"limit_bytes,omitempty"` // what it reserved, or what it shares with all that reserved nothing
+	LimitBytes    uint64                 `protobuf:"varint,2,opt,name=limit_bytes,json=limitBytes,proto3" json:"limit_bytes,omitempty"` // what it reserved, or what it shares with all that reserved nothing; of a Kubernetes claim's, for all its containers together
 	UsedBytes     uint64                 `protobuf:"varint,3,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`    // by all its processes, with what the driver needs for them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3702,7 +3710,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\fListResponse\x12#\n" +
 	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xd4\x06\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xee\x06\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -3732,7 +3740,8 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x06memory\x18\x19 \x03(\v2\x0f.vgpu.v1.MemoryR\x06memory\x12\x1c\n" +
 	"\tobservers\x18\x1a \x01(\rR\tobservers\x12\x1e\n" +
 	"\x03pod\x18\x1b \x01(\v2\f.vgpu.v1.PodR\x03pod\x12-\n" +
-	"\x06claims\x18\x1c \x03(\v2\x15.vgpu.v1.ClaimPointerR\x06claims\"Z\n" +
+	"\x06claims\x18\x1c \x03(\v2\x15.vgpu.v1.ClaimPointerR\x06claims\x12\x18\n" +
+	"\aoverrun\x18\x1d \x01(\tR\aoverrun\"Z\n" +
 	"\x06Memory\x12\x10\n" +
 	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x1f\n" +
 	"\vlimit_bytes\x18\x02 \x01(\x04R\n" +

@@ -43,6 +43,7 @@ type VgpuConfig struct {
 	Quantum   *Value `json:"quantum,omitempty"`
 	MaxShare  *Value `json:"maxShare,omitempty"`
 	Gang      *Value `json:"gang,omitempty"`
+	Overrun   *Value `json:"overrun,omitempty"`
 	Placement *Value `json:"placement,omitempty"`
 }
 
@@ -66,6 +67,7 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 func (c *VgpuConfig) fields() map[string]**Value {
 	return map[string]**Value{
 		"weight": &c.Weight, "priority": &c.Priority, "quantum": &c.Quantum, "max-share": &c.MaxShare, "gang": &c.Gang,
+		"overrun": &c.Overrun,
 	}
 }
 

@@ -21,8 +21,8 @@ func TestDecode(t *testing.T) {
 	}{
 		{"nothing set", ``, map[string]string{}, false},
 		{
-			"all fields", `,"weight":200,"priority":"high","quantum":"5ms","maxShare":0.5,"gang":"train","placement":"allocated"`,
-			map[string]string{"weight": "200", "priority": "high", "quantum": "5ms", "max-share": "0.5", "gang": "train"},
+			"all fields", `,"weight":200,"priority":"high","quantum":"5ms","maxShare":0.5,"gang":"train","placement":"allocated","overrun":"kill"`,
+			map[string]string{"weight": "200", "priority": "high", "quantum": "5ms", "max-share": "0.5", "gang": "train", "overrun": "kill"},
 			true,
 		},
 		{"a number as a text, and a percentage", `,"weight":"7","maxShare":"25%"`, map[string]string{"weight": "7", "max-share": "25%"}, false},
@@ -52,12 +52,13 @@ func TestDecodeRefuses(t *testing.T) {
 		description, raw string
 		says             []string
 	}{
-		{"an unknown field", head + `,"wieght":5}`, []string{`unknown field "wieght"`, "the fields are gang, maxShare, placement, priority, quantum, weight"}},
+		{"an unknown field", head + `,"wieght":5}`, []string{`unknown field "wieght"`, "the fields are gang, maxShare, overrun, placement, priority, quantum, weight"}},
 		{"a field in other letters", head + `,"Weight":5}`, []string{`unknown field "Weight"`}},
 		{"a field that stands there twice", head + `,"weight":5,"weight":6}`, []string{`duplicate field "weight"`}},
 		{"a value that is not allowed", head + `,"weight":-5}`, []string{`weight: "-5" must be a whole number from 1 to 10000`}},
 		{"two of them, and an unknown field", head + `,"quantum":"1us","maxShare":2,"x":1}`, []string{`quantum: "1us" must be a duration from 1ms`, `maxShare: "2" must be a part`, `unknown field "x"`}},
 		{"an empty value", head + `,"gang":""}`, []string{`gang: "" must be a name`}},
+		{"another word for an overrun", head + `,"overrun":"wait"}`, []string{`overrun: "wait" must be corun, freeze, kill`}},
 		{"another placement", head + `,"placement":"here"}`, []string{`placement: "here" must be identical or allocated`}},
 		{"a value of another type", head + `,"weight":[1]}`, []string{"[1] is neither a text nor a number"}},
 		{"another version", `{"apiVersion":"vgpu-shim.dev/v1","kind":"VgpuConfig","later":1}`, []string{`"vgpu-shim.dev/v1"`, "want apiVersion: vgpu-shim.dev/v1alpha1"}},
