@@ -27,6 +27,8 @@ type record struct {
 	Claim   json.RawMessage `json:"claim"` // as vgpud is told
 	// Memory is the bytes of each device that it takes, by the device's name.
 	Memory map[string]uint64 `json:"memory,omitempty"`
+	// Shares are its allocations on this node.
+	Shares []share `json:"shares,omitempty"`
 	// Watched: more pods may come to share it, which kubelet does not tell.
 	Watched bool `json:"watched,omitempty"`
 	// Released: kubelet needs it no more, and vgpud could not be told yet.

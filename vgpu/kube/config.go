@@ -55,6 +55,10 @@ type Config struct {
 	// Absence is after how long without vgpud no new pods are wanted on this node.
 	Absence time.Duration
 
+	// StatusInterval is how often the status of one claim is written at most; 0: it is
+	// not.
+	StatusInterval time.Duration
+
 	Log     *logrus.Entry
 	Metrics prometheus.Registerer // nil: nobody wants any
 }
@@ -65,7 +69,7 @@ func DefaultConfig() Config {
 		Address:   "/run/vgpu/vgpud.sock",
 		PluginDir: "/var/lib/kubelet/plugins/" + DriverName, RegistryDir: "/var/lib/kubelet/plugins_registry",
 		CDIDir: "/var/run/cdi", Sysfs: "/sys",
-		Order: FirstFit, Oversubscription: 1, DefaultShare: 10, Absence: 10 * time.Second,
+		Order: FirstFit, Oversubscription: 1, DefaultShare: 10, Absence: 10 * time.Second, StatusInterval: time.Minute,
 	}
 }
 
@@ -92,6 +96,9 @@ func (c *Config) Check() error {
 	}
 	if c.Absence < 0 {
 		bad("absence", c.Absence, "0 or more")
+	}
+	if c.StatusInterval != 0 && c.StatusInterval < time.Second {
+		bad("status-interval", c.StatusInterval, "1s or more, or 0")
 	}
 	for _, d := range [][2]string{{"address", c.Address}, {"plugin-dir", c.PluginDir}, {"registry-dir", c.RegistryDir}, {"cdi-dir", c.CDIDir}} {
 		if !strings.HasPrefix(d[1], "/") {

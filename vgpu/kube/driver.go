@@ -115,6 +115,9 @@ func start(ctx context.Context, cfg Config, step func(string)) (_ *Driver, retEr
 		return nil, fmt.Errorf("failed to serve kubelet: %w", err)
 	}
 	d.publish()
+	if cfg.StatusInterval > 0 {
+		d.wg.Go(d.tellStatus)
+	}
 	return d, nil
 }
 

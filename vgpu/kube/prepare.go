@@ -57,7 +57,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]k
 	}
 	r := &record{
 		claim:  &v1.Claim{Uid: string(c.UID), Namespace: c.Namespace, Name: c.Name, Requests: a.grants, Pods: podsOf(c)},
-		Memory: a.memory, Watched: !ofOnePod(c),
+		Memory: a.memory, Shares: sharesOf(a.results), Watched: !ofOnePod(c),
 	}
 	// The file says first what there may be of the claim, so that nothing is left of
 	// it whenever this process ends.
