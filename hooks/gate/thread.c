@@ -30,9 +30,14 @@
  * at least 2 s for a process that it knows (vgpu/node, recover.go). */
 #define GIVE_BACK_NS 1000000000
 
+/* Until the next look. In a drain somebody waits for the very end: it is seen late
+ * by about a sixtieth of how long it takes. */
 static long longer(long ns)
 {
-	return ns * 3 / 2 > LOOK_MAX_NS ? LOOK_MAX_NS : ns * 3 / 2;
+	bool drains = VGPU_STATE(word_load(&vgpu_gate.page->word)) == VGPU_DRAINING;
+	long next = drains ? ns + ns / 64 : ns * 3 / 2;
+
+	return next > LOOK_MAX_NS ? LOOK_MAX_NS : next;
 }
 
 static void answer_bind(const struct vgpu_msg *msg)
