@@ -73,6 +73,10 @@ func (b *bench) gate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	launch, err := metrics(lines, "launch-ratio")
+	if err != nil {
+		return err
+	}
 	start, err := metrics(lines, "start-us")
 	if err != nil {
 		return err
@@ -88,6 +92,10 @@ func (b *bench) gate(ctx context.Context) error {
 	b.row(row{
 		name: "gate_per_thread", value: median(perThread), unit: "locked adds", samples: len(perThread),
 		note: fmt.Sprintf("on a per-thread stream; median of runs %.2f", perThread),
+	})
+	b.row(row{
+		name: "gate_launch", value: median(launch), unit: "of the bare call", budget: 1.01, rule: most, samples: len(launch),
+		note: fmt.Sprintf("a launch that takes 4 us; median of runs %.4f", launch),
 	})
 	b.row(row{
 		name: "library_start", value: median(start), unit: "us", budget: 100, rule: most, samples: len(start),

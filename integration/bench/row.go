@@ -19,6 +19,8 @@ type row struct {
 	rule    rule
 	samples int
 	note    string // for people: how it came about in this run
+	// more is what else was measured, by name, for docs/performance.md.
+	more map[string]float64
 }
 
 // rule is what a budget is.
@@ -130,7 +132,9 @@ func (r row) MarshalJSON() ([]byte, error) {
 		Unit    string   `json:"unit"`
 		Pass    bool     `json:"pass"`
 		Samples int      `json:"samples"`
-	}{r.name, r.value, budget, r.unit, r.pass(), r.samples})
+
+		More map[string]float64 `json:"more,omitempty"`
+	}{r.name, r.value, budget, r.unit, r.pass(), r.samples, r.more})
 }
 
 func writeJSON(path string, rows []row) error {

@@ -35,11 +35,7 @@ func (b *bench) share(ctx context.Context) error {
 
 	jain := 1.0
 	note, err = b.windows(ctx, []float64{1, 1, 1, 1}, func(shares []float64) {
-		var sum, squares float64
-		for _, s := range shares {
-			sum, squares = sum+s, squares+s*s
-		}
-		jain = min(jain, sum*sum/(float64(len(shares))*squares))
+		jain = min(jain, index(shares))
 	})
 	if err != nil {
 		return err

@@ -51,7 +51,12 @@ type Operation struct {
 
 // Log reads the log of the daemon's simulated GPUs, in the order of submission.
 func (d *Daemon) Log(ctx context.Context) ([]Operation, error) {
-	out, err := d.LogText(ctx)
+	return MachineLog(ctx, d.paths, d.Machine)
+}
+
+// MachineLog reads the log of a simulated machine, in the order of submission.
+func MachineLog(ctx context.Context, paths Paths, machine string) ([]Operation, error) {
+	out, err := Simgpu(ctx, paths, "log", machine)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +173,12 @@ func Together(log []Operation, a, b func(Tenant) bool) int {
 }
 
 func (d *Daemon) simgpu(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(d.paths.Simulated, "bin", "simgpu"), args...)
+	return Simgpu(ctx, d.paths, args...)
+}
+
+// Simgpu runs the simulated GPU's own tool and returns its stdout.
+func Simgpu(ctx context.Context, paths Paths, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(paths.Simulated, "bin", "simgpu"), args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

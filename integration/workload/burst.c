@@ -4,13 +4,16 @@
  * and notebooks have.
  *
  *   burst [--bursts N] [--launches N] [--gpu-us US] [--sync-every N]
- *         [--cpu-us US] [--rest-us US] [--memory BYTES] [--kernels DIR]
+ *         [--cpu-us US] [--rest-us US] [--period-us US] [--memory BYTES]
+ *         [--await 1] [--kernels DIR]
  *
  * A burst is so many launches that keep the GPU busy for --gpu-us in all; the
  * program waits for them at the end, and with --sync-every after so many launches
  * too, as one that looks at its results does. Between two bursts it computes on
  * the CPU for --cpu-us, and then sleeps for --rest-us, as one that waits for data
- * or for its user does. During a burst it has --memory bytes of the GPU, each time
+ * or for its user does; with --period-us the next one begins no sooner than so long
+ * after this one should have, as frames do. With --await it says "ready" before
+ * the first burst and waits until its stdin ends. During a burst it has --memory bytes of the GPU, each time
  * by another allocator. Prints one line of JSON: times in ns of CLOCK_MONOTONIC,
  * and how long each burst took from its first launch to its completion, in us.
  */
@@ -35,6 +38,15 @@ static void rest(uint64_t us)
 	struct timespec t = { .tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000 };
 
 	while (nanosleep(&t, &t))
+		;
+}
+
+/* Several programs begin together once all are ready. */
+static void await_end_of_stdin(void)
+{
+	printf("ready\n");
+	fflush(stdout);
+	while (getchar() != EOF)
 		;
 }
 
@@ -65,6 +77,7 @@ int main(int argc, char **argv)
 	uint64_t cpu_us = option_u64(argc, argv, "--cpu-us", 20000);
 	uint64_t sync_every = option_u64(argc, argv, "--sync-every", launches);
 	uint64_t rest_us = option_u64(argc, argv, "--rest-us", 0);
+	uint64_t period_us = option_u64(argc, argv, "--period-us", 0);
 	uint64_t memory = option_u64(argc, argv, "--memory", 0);
 	uint64_t *took_us = calloc(bursts + 1, sizeof(*took_us));
 	uint64_t begin, ready, end;
@@ -77,6 +90,8 @@ int main(int argc, char **argv)
 	open_device();
 	spin = load_kernel(argc, argv, "spin_us");
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	if (option_u64(argc, argv, "--await", 0))
+		await_end_of_stdin();
 	ready = now_ns();
 	for (uint64_t b = 0; b < bursts; b++) {
 		uint64_t start = now_ns();
@@ -92,6 +107,10 @@ int main(int argc, char **argv)
 		took_us[b] = (now_ns() - start) / 1000;
 		compute(cpu_us);
 		rest(rest_us);
+		uint64_t next = ready + (b + 1) * period_us * 1000, now = now_ns();
+
+		if (period_us && now < next)
+			rest((next - now) / 1000);
 	}
 	end = now_ns();
 	printf("{\"program\":\"burst\",\"bursts\":%llu,\"gpu_us\":%llu,\"cpu_us\":%llu,\"rest_us\":%llu,"
