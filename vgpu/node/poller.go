@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +21,11 @@ type poller struct {
 	last            uint64
 	timerAt         time.Duration // what the kernel's timer is set to; 0: off
 	fired           func()
+	// idle is called before each wait. It does what is due, and returns how long
+	// the wait may be; 0: as long as it takes.
+	idle func() time.Duration
+
+	coarse bool // the kernel's waits end by the millisecond
 
 	mu      sync.Mutex
 	posted  []func()
@@ -135,7 +141,7 @@ func (p *poller) timerFired() {
 func (p *poller) run() error {
 	events := make([]unix.EpollEvent, 64)
 	for !p.stopped { // written by this goroutine, and not before it ends by close
-		n, err := unix.EpollWait(p.ep, events, -1)
+		n, err := p.wait(events)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -150,6 +156,30 @@ func (p *poller) run() error {
 		}
 	}
 	return nil
+}
+
+func (p *poller) wait(events []unix.EpollEvent) (int, error) {
+	most := time.Duration(0)
+	if p.idle != nil {
+		most = p.idle()
+	}
+	if most <= 0 {
+		return unix.EpollWait(p.ep, events, -1)
+	}
+	if !p.coarse {
+		ts := unix.NsecToTimespec(int64(most))
+		//nolint:gosec // G103: golang.org/x/sys has no function for this system call
+		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(p.ep), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+		switch errno {
+		case 0:
+			return int(n), nil
+		case unix.ENOSYS, unix.EPERM: // Linux before 5.11; a filter of system calls that does not know it
+			p.coarse = true
+		default:
+			return 0, errno
+		}
+	}
+	return unix.EpollWait(p.ep, events, int((most+time.Millisecond-1)/time.Millisecond))
 }
 
 func (p *poller) close() {

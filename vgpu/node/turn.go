@@ -209,20 +209,32 @@ func (l *loop) keep(v *vgpu) {
 	}
 }
 
+// youth is how old a turn is before its clients are nudged because somebody waits.
+// Most bursts end by a call that waits for them, which sees wanted by itself. A
+// client's thread that is woken at the very grant only takes the CPU from the one
+// that was waiting for it.
+const youth = 200 * time.Microsecond
+
 // take takes every word of v if all are idle, and were for as long as it may
 // linger, and none otherwise (R5). Where a word is in use its client is nudged:
 // its thread looks at what is in flight only while it knows that somebody waits.
 func (l *loop) take(v *vgpu) {
-	busy := false
+	busy, young := false, v.turn.granted+youth > l.now()
 	for _, c := range v.clients {
 		switch state(c.page) {
 		case wire.Closed, wire.Idle:
 		default:
 			busy = true
-			l.nudge(c)
+			if !young {
+				l.nudge(c)
+			}
 		}
 	}
 	if busy {
+		if young && !v.young {
+			v.young = true
+			l.young = append(l.young, v)
+		}
 		return
 	}
 	if v.turn.linger > 0 {
@@ -243,6 +255,23 @@ func (l *loop) take(v *vgpu) {
 		return
 	}
 	l.complete(v, arbiter.Complete)
+}
+
+// grownUp looks again at the turns that were young, and returns how long the next
+// one will be; 0 if there is none.
+func (l *loop) grownUp() time.Duration {
+	for len(l.young) > 0 {
+		v := l.young[0]
+		if wait := v.turn.granted + youth - l.now(); wait > 0 && v.turn.taking {
+			return wait
+		}
+		l.young = slices.Delete(l.young, 0, 1)
+		v.young = false
+		if v.phase == holding && v.turn.taking {
+			l.take(v)
+		}
+	}
+	return 0
 }
 
 // revoke is the engine's: the quantum is over.

@@ -96,6 +96,26 @@ func TestTheClientsThreadReleasesWhatNobodySynchronised(t *testing.T) {
 	b.expect("work: passed")
 }
 
+func TestAClientThatIsGrantedWhileOthersWaitIsToldToLook(t *testing.T) {
+	n := newNode(t, settings{})
+	for _, name := range []string{"a", "b", "c"} {
+		n.create(name)
+	}
+	a, b, c := n.client("a"), n.client("b"), n.client("c")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	c.tell("work")
+	n.untilState("c", "PENDING")
+	a.ask("done", "done: ")
+	b.expect("work: passed")
+	b.ask("silent", "silent: ok")
+	c.expect("work: passed")
+	if u := n.vgpu("b").GetUsage(); u.GetDrains() != 0 {
+		t.Errorf("it did not look before its quantum was over: %v", u)
+	}
+}
+
 func TestTheQuantumEndsATurnWhenOthersWait(t *testing.T) {
 	n := newNode(t, settings{quantum: time.Millisecond})
 	n.create("a")

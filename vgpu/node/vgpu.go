@@ -40,6 +40,7 @@ type vgpu struct {
 
 	phase    phase
 	turn     turn
+	young    bool  // it is in loop.young
 	deadline timer // the engine's
 	linger   timer // the end of what Take lets it keep
 	gaps     arbiter.Gaps
