@@ -20,7 +20,7 @@ func (b *bench) accounting(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.stop()) }()
-	if err := b.hogs(ctx, n, 1000, 3000); err != nil {
+	if err := b.hogs(ctx, n, b.size.account, 1000, 3000); err != nil {
 		return err
 	}
 	vgpus, err := n.daemon.VGPUs(ctx)

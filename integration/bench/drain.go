@@ -24,7 +24,7 @@ func (b *bench) drain(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, n.stop()) }()
 	stop := watchRunnable()
-	err = b.hogs(ctx, n, 20, 100)
+	err = b.hogs(ctx, n, b.size.drains, 20, 100)
 	busy := stop()
 	if err != nil {
 		return err
@@ -67,13 +67,13 @@ func roundsOf(turns []harness.Turn) (all rounds) {
 }
 
 // hogs runs programs with kernels of so many microseconds beside each other, one
-// in each vGPU, to their end.
-func (b *bench) hogs(ctx context.Context, n *node, us ...int) error {
+// in each vGPU, for so long.
+func (b *bench) hogs(ctx context.Context, n *node, long time.Duration, us ...int) error {
 	ended := make(chan error)
 	for i, us := range us {
 		cmd, err := b.command(ctx, filepath.Join(b.dir, fmt.Sprint("hog", i)), n.edits[i],
 			filepath.Join(b.paths.Workload, "hog"), "--kernels", b.paths.Kernels,
-			"--ms", strconv.FormatInt(b.size.drains.Milliseconds(), 10), "--depth", "0", "--kernel-us", strconv.Itoa(us))
+			"--ms", strconv.FormatInt(long.Milliseconds(), 10), "--depth", "0", "--kernel-us", strconv.Itoa(us))
 		if err != nil {
 			return err
 		}

@@ -34,10 +34,19 @@ func main() {
 		os.Exit(125)
 	}
 	out := flag.String("out", "", "write the rows to `FILE` as JSON, too")
-	short := flag.Bool("short", false, "fewer samples and shorter windows, in a minute and a quarter")
+	short := flag.Bool("short", false, "fewer samples and shorter windows, in a hundred seconds")
 	only := flag.String("only", "", "measure one `GROUP` alone, after the floor; see docs/bench.md")
+	against := flag.String("against", "", "compare with the rows in `FILE`, and fail if one is worse by more than noise")
+	docs := flag.String("report", "", "measure nothing: write docs/performance.md and its plots anew, in the `DIRECTORY` docs, from its bench.json")
 	flag.Parse()
-	if err := run(*out, *short, *only); err != nil {
+	if *docs != "" {
+		if err := report(*docs); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: failed:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := run(*out, *short, *only, *against); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: failed:", err)
 		os.Exit(1)
 	}
@@ -58,6 +67,7 @@ var groups = []group{
 	{"rate", (*bench).rate},
 	{"engine", (*bench).engine},
 	{"scale", (*bench).scale},
+	{"curve", (*bench).curve},
 	{"share", (*bench).share},
 	{"many", (*bench).many},
 	{"drain", (*bench).drain},
@@ -68,7 +78,7 @@ var groups = []group{
 	{"container", (*bench).container},
 }
 
-func run(out string, short bool, only string) error {
+func run(out string, short bool, only, against string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the benchmark took too long"))
@@ -87,6 +97,11 @@ func run(out string, short bool, only string) error {
 	if short {
 		b.size = brief
 	}
+	if against != "" {
+		if b.committed, err = readCommitted(against); err != nil {
+			return err
+		}
+	}
 	if b.cpus, err = splitCPUs(); err != nil {
 		return err
 	}
@@ -94,20 +109,22 @@ func run(out string, short bool, only string) error {
 	if err := b.floor(ctx); err != nil {
 		return err
 	}
+	var failed error
 	for _, g := range groups {
 		if only != "" && only != g.name {
 			continue
 		}
 		if err := b.hold(ctx, g); err != nil {
-			return fmt.Errorf("%s: %w", g.name, errors.Join(err, context.Cause(ctx)))
+			failed = fmt.Errorf("%s: %w", g.name, errors.Join(err, context.Cause(ctx)))
+			break
 		}
 	}
-	if out != "" {
+	if out != "" { // what was measured before a failure, too
 		if err := writeJSON(out, b.rows); err != nil {
-			return err
+			return errors.Join(failed, err)
 		}
 	}
-	return verdict(b.rows)
+	return errors.Join(failed, verdict(b.rows))
 }
 
 // tries is how often a group is measured at most. In the last third of the time
@@ -144,6 +161,8 @@ type bench struct {
 	cpus     cpus
 	rows     []row
 
+	committed map[string]row // to compare with; may be nil
+
 	vgpuds int // started so far
 
 	// The floor of this run.
@@ -165,6 +184,7 @@ type size struct {
 	scaleBudget  float64
 	idle         time.Duration
 	drains       time.Duration // of each container's work
+	account      time.Duration // likewise
 	gate         bool
 	containers   int // starts of each kind; 0: those are not measured
 	many         int // containers at once
@@ -175,20 +195,24 @@ type size struct {
 	aloneBudget   float64
 	accountBudget float64
 	highRounds    int
+
+	curve     time.Duration // of each measurement
+	curveGPUs []int
 }
 
 var full = size{
 	floorSamples: 20000, rounds: 10, handovers: 2000, firsts: 5000, kept: 100000, rate: 5 * time.Second,
-	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, gate: true,
+	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, account: 20 * time.Second, gate: true,
 	containers: 100, many: 200,
 	part: 1, jobRounds: 2, bursty: []int{2, 4, 8}, mixes: []int{1, 2, 4, 8}, aloneBudget: .995, accountBudget: .005, highRounds: 3,
+	curve: 2 * time.Second, curveGPUs: []int{1, 8},
 }
 
 // One turn more or less weighs more in a shorter window: the budget grows as it
 // shrinks. So does that of a ratio of two 99th percentiles, each of few samples. vgpud looks for leaks every 10 s, so it is idle for no less than that.
 var brief = size{
 	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
-	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second, drains: 10 * time.Second,
+	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second, drains: 10 * time.Second, account: 4 * time.Second,
 	many: 50,
 	part: .25, jobRounds: 1, bursty: []int{2, 4}, mixes: []int{4}, aloneBudget: .98, accountBudget: .0075, highRounds: 1,
 }

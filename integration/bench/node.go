@@ -85,5 +85,9 @@ func (n *node) turns(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return gpus[0].GetTurns(), nil
+	sum := uint64(0)
+	for _, g := range gpus {
+		sum += g.GetTurns()
+	}
+	return sum, nil
 }

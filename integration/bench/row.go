@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -21,6 +22,9 @@ type row struct {
 	note    string // for people: how it came about in this run
 	// more is what else was measured, by name, for docs/performance.md.
 	more map[string]float64
+	// committed is what it was when docs/performance.md was written, noise by which
+	// part of that it may be worse; 0: it is not compared.
+	committed, noise float64
 }
 
 // rule is what a budget is.
@@ -86,11 +90,12 @@ func spoilt(counts, measured []row) bool {
 		}
 		names[r.name] = true
 	}
-	return slices.ContainsFunc(counts, func(r row) bool { return names[r.name] && !r.pass() })
+	return slices.ContainsFunc(counts, func(r row) bool { return names[r.name] && (!r.pass() || r.worse()) })
 }
 
 // row shows a row as soon as it is there.
 func (b *bench) row(r row) {
+	r.compare(b.committed)
 	b.rows = append(b.rows, r)
 	verdict, budget := "", ""
 	if r.rule != none {
@@ -102,6 +107,10 @@ func (b *bench) row(r row) {
 		if !r.pass() {
 			verdict = "MISSED"
 		}
+	}
+	if r.worse() {
+		verdict = "WORSE"
+		r.note = fmt.Sprintf("it was %s, and may be worse by %.0f %%; ", number(r.committed), 100*r.noise) + r.note
 	}
 	fmt.Printf("%-20s %10s  %-10s %-22s %-6s %8d  %s\n", r.name, number(r.value), budget, r.unit, verdict, r.samples, r.note)
 }
@@ -118,23 +127,42 @@ func number(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// MarshalJSON writes a row as docs/design.md says it. The rows of the floor have
-// no budget: null.
+// onDisk is a row as docs/design.md says it. What has no budget has null.
+type onDisk struct {
+	Name    string   `json:"name"`
+	Value   float64  `json:"value"`
+	Budget  *float64 `json:"budget"`
+	Unit    string   `json:"unit"`
+	Pass    bool     `json:"pass"`
+	Samples int      `json:"samples"`
+
+	More map[string]float64 `json:"more,omitempty"`
+}
+
+// MarshalJSON writes a row.
 func (r row) MarshalJSON() ([]byte, error) {
 	var budget *float64
 	if r.rule != none {
 		budget = &r.budget
 	}
-	return json.Marshal(struct {
-		Name    string   `json:"name"`
-		Value   float64  `json:"value"`
-		Budget  *float64 `json:"budget"`
-		Unit    string   `json:"unit"`
-		Pass    bool     `json:"pass"`
-		Samples int      `json:"samples"`
+	return json.Marshal(onDisk{r.name, r.value, budget, r.unit, r.pass(), r.samples, r.more})
+}
 
-		More map[string]float64 `json:"more,omitempty"`
-	}{r.name, r.value, budget, r.unit, r.pass(), r.samples, r.more})
+// UnmarshalJSON reads what MarshalJSON wrote. Which kind of budget it is follows
+// from whether the row passed.
+func (r *row) UnmarshalJSON(data []byte) error {
+	var d onDisk
+	if err := json.Unmarshal(data, &d); err != nil {
+		return err
+	}
+	*r = row{name: d.Name, value: d.Value, unit: d.Unit, samples: d.Samples, more: d.More}
+	if d.Budget != nil {
+		r.budget, r.rule = *d.Budget, least
+		if (d.Value <= *d.Budget) == d.Pass {
+			r.rule = most
+		}
+	}
+	return nil
 }
 
 func writeJSON(path string, rows []row) error {
@@ -148,16 +176,23 @@ func writeJSON(path string, rows []row) error {
 	return nil
 }
 
-// verdict is the error that names what is over its budget.
+// verdict is the error that names what is over its budget, or worse than it was.
 func verdict(rows []row) error {
-	var missed []string
+	var missed, worse []string
 	for _, r := range rows {
 		if !r.pass() {
 			missed = append(missed, r.name)
 		}
+		if r.worse() {
+			worse = append(worse, r.name)
+		}
 	}
+	var errs []error
 	if len(missed) > 0 {
-		return fmt.Errorf("missed the budget: %s", strings.Join(missed, ", "))
+		errs = append(errs, fmt.Errorf("missed the budget: %s", strings.Join(missed, ", ")))
 	}
-	return nil
+	if len(worse) > 0 {
+		errs = append(errs, fmt.Errorf("worse than it was, by more than noise (docs/bench.md): %s", strings.Join(worse, ", ")))
+	}
+	return errors.Join(errs...)
 }

@@ -4,9 +4,12 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -94,5 +97,67 @@ func TestRoundsTakeTheBestOfEach(t *testing.T) {
 	r.add(one(100, 70, 6))
 	if r.median != 5 || r.p99 != 70 || r.samples != 204 {
 		t.Errorf("median %d, p99 %d of %d samples; want 5, 70, 204", r.median, r.p99, r.samples)
+	}
+}
+
+func TestARowIsComparedWithWhatItWas(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bench.json")
+	before := []row{
+		{name: "handover_median", value: 2, budget: 4.5, rule: most},
+		{name: "alone", value: 1, budget: .995, rule: least},
+		{name: "mix_k4", value: 1, more: map[string]float64{"jobs": 4}},
+		{name: "floor_wake", value: 1},
+	}
+	if err := writeJSON(path, before); err != nil {
+		t.Fatal(err)
+	}
+	committed, err := readCommitted(path)
+	if err != nil || committed["mix_k4"].more["jobs"] != 4 {
+		t.Fatal(committed, err)
+	}
+	for _, r := range []row{before[0], before[1], {name: "missed", value: 3, budget: 2, rule: most}, {name: "too little", value: 1, budget: 2, rule: least}} {
+		var got row
+		data, err := json.Marshal(r)
+		if err := errors.Join(err, json.Unmarshal(data, &got)); err != nil || got.rule != r.rule || got.budget != r.budget || got.pass() != r.pass() {
+			t.Errorf("%+v was read as %+v: %v", r, got, err)
+		}
+	}
+	for _, test := range []struct {
+		row   row
+		worse bool
+	}{
+		{row{name: "handover_median", value: 2 * 1.49, budget: 4.5, rule: most}, false},
+		{row{name: "handover_median", value: 2 * 1.51, budget: 4.5, rule: most}, true},
+		{row{name: "alone", value: .981, budget: .98, rule: least}, false},
+		{row{name: "alone", value: .979, budget: .98, rule: least}, true},
+		{row{name: "alone", value: 2, budget: .98, rule: least}, false},
+		{row{name: "mix_k4", value: 1.2}, true},
+		{row{name: "mix_k4", value: .2}, false},
+		{row{name: "floor_wake", value: 100}, false},                      // not compared
+		{row{name: "drain_p99", value: .9, budget: 1, rule: most}, false}, // not known
+	} {
+		r := test.row
+		r.compare(committed)
+		if r.worse() != test.worse {
+			t.Errorf("%s = %v: worse is %t", r.name, r.value, r.worse())
+		}
+		if again := spoilt([]row{r}, []row{r}); again != (test.worse || !r.pass()) {
+			t.Errorf("%s = %v: measured again is %t", r.name, r.value, again)
+		}
+		if err := verdict([]row{r}); (err != nil) != (test.worse || !r.pass()) {
+			t.Errorf("%s = %v: %v", r.name, r.value, err)
+		}
+	}
+}
+
+func TestNoiseIsSaid(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/bench.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, part := range noise {
+		if said := fmt.Sprintf("| `%s` | %.0f %% |", name, 100*part); !strings.Contains(string(doc), said) {
+			t.Errorf("docs/bench.md does not say %q", said)
+		}
 	}
 }

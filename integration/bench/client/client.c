@@ -58,7 +58,7 @@ bool take(struct board *board, uint64_t ns)
 		board->sample[at] = ns;
 	if (at + 1 == board->wanted)
 		set_and_wake(&board->done, 1);
-	return at + 1 >= board->wanted;
+	return board->wanted > 0 && at + 1 >= board->wanted;
 }
 
 static void child(const struct play *play, struct part *part, const char *dir)

@@ -57,7 +57,7 @@ extern const struct play plays[];
 extern uint32_t flight;
 extern uint64_t over;
 
-/* Takes one sample; true if that was the last one. */
+/* Takes one sample; true if that was the last one, never if none is wanted. */
 bool take(struct board *board, uint64_t ns);
 
 #endif

@@ -163,6 +163,7 @@ static void full(struct part *part)
 
 const struct play plays[] = {
 	{ "handover", handover, true },
+	{ "turns", handover, false },
 	{ "first", first, true },
 	{ "kept", kept, true },
 	{ "empty", empty, false },

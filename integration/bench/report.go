@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// What of docs/performance.md is written anew stands between these two lines.
+const (
+	reportBegin = "<!-- make performance writes from here"
+	reportEnd   = "<!-- to here -->"
+)
+
+// report writes plots and tables of the rows in docs/performance/bench.json: what
+// is in docs/performance.md between the two marks, and docs/performance/*.svg.
+func report(docs string) error {
+	committed, err := readCommitted(filepath.Join(docs, "performance", "bench.json"))
+	if err != nil {
+		return err
+	}
+	for name, plot := range plots(committed) {
+		if err := os.WriteFile(filepath.Join(docs, "performance", name), plot, 0o644); err != nil {
+			return fmt.Errorf("failed to write a plot: %w", err)
+		}
+	}
+	path := filepath.Join(docs, "performance.md")
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("failed to read the text around the tables: %w", err)
+	}
+	text, err := withTables(old, committed)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// withTables puts the tables of rows into a page.
+func withTables(page []byte, rows map[string]row) ([]byte, error) {
+	begin := bytes.Index(page, []byte(reportBegin))
+	end := bytes.Index(page, []byte(reportEnd))
+	if begin < 0 || end < begin {
+		return nil, fmt.Errorf("the lines %q and %q are not there, in this order", reportBegin, reportEnd)
+	}
+	line := begin + bytes.IndexByte(page[begin:], '\n') + 1
+	return slices.Concat(page[:line], []byte("\n"+tables(rows)+"\n"), page[end:]), nil
+}
+
+// sharedSets are the rows of jobs that share a GPU, in the order of the tables.
+var sharedSets = []string{"makespan_bound_k2", "makespan_bound_k4", "makespan_bound_k8", "mix_k1", "mix_k2", "mix_k4", "mix_k8"}
+
+func setName(row string) string {
+	row = strings.Replace(row, "makespan_bound_k", "bursty ", 1)
+	return strings.Replace(row, "mix_k", "mix ", 1)
+}
+
+var modeNames = map[string]string{byHardware: "hardware slicing", byVGPU: "vgpu", byOther: "the other library"}
+
+func tables(rows map[string]row) string {
+	var t strings.Builder
+	t.WriteString("| jobs | how | makespan, ms | of one after another | of the lower bound | GPU computes |\n|---|---|---|---|---|---|\n")
+	for _, name := range sharedSets {
+		m := rows[name].more
+		for _, mode := range []string{byHardware, byVGPU, byOther} {
+			if span, ok := m[mode+"_makespan_ms"]; ok {
+				fmt.Fprintf(&t, "| %s | %s | %.0f | %.2f | %.3f | %.0f %% |\n", setName(name), modeNames[mode], span,
+					span/m["serial_ms"], span/m["bound_ms"], 100*m[mode+"_utilisation"])
+			}
+		}
+	}
+	t.WriteString("\nBursts, from the first launch to the completion, in ms: median and 99th percentile.\n\n")
+	t.WriteString("| jobs | burst | hardware slicing | vgpu |\n|---|---|---|---|\n")
+	for _, name := range sharedSets {
+		m := rows[name].more
+		for _, j := range append(slices.Clone(profiles), half) {
+			if _, ok := m[byVGPU+"_"+j.name+"_p50_ms"]; !ok || j.bursts == 0 {
+				continue
+			}
+			fmt.Fprintf(&t, "| %s | %s |", setName(name), j.name)
+			for _, mode := range []string{byHardware, byVGPU} {
+				fmt.Fprintf(&t, " %.2f, %.2f |", m[mode+"_"+j.name+"_p50_ms"], m[mode+"_"+j.name+"_p99_ms"])
+			}
+			t.WriteString("\n")
+		}
+	}
+	t.WriteString("\nvgpud with so many vGPUs that all wait for turns: hand-over by its own account, from the last completion to the next grant.\n\n")
+	t.WriteString("| GPUs | vGPUs | hand-over, us | 99 % | CPU a turn, us | busy, of a core | idle, of a core | memory, MiB |\n|---|---|---|---|---|---|---|---|\n")
+	for _, gpus := range []int{1, 8} {
+		m := rows[fmt.Sprintf("growth_%d_gpus", gpus)].more
+		for _, n := range crowds {
+			if _, ok := m[fmt.Sprint(n, "_memory_mib")]; !ok {
+				continue
+			}
+			at := func(name string) float64 { return m[fmt.Sprintf("%d_%s", n, name)] }
+			fmt.Fprintf(&t, "| %d | %d | %.0f | %.0f | %.0f | %.2f | %.5f | %.1f |\n", gpus, n, at("handover_median_us"), at("handover_p99_us"),
+				at("cpu_us_per_turn"), at("busy_cpu"), at("idle_cpu"), at("memory_mib"))
+		}
+	}
+	t.WriteString("\nAll that has a budget:\n\n| row | value | budget | unit | |\n|---|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		r := rows[name]
+		sign, verdict := "<=", ""
+		if r.rule == least {
+			sign = ">="
+		}
+		if !r.pass() {
+			verdict = "missed"
+		}
+		if r.rule != none {
+			fmt.Fprintf(&t, "| `%s` | %s | %s %s | %s | %s |\n", name, exact(r.value), sign, number(r.budget), r.unit, verdict)
+		}
+	}
+	return t.String()
+}
+
+// exact is a number with one digit more than a table on a terminal has room for.
+func exact(v float64) string {
+	if v >= .1 && v < 100 {
+		return fmt.Sprintf("%.4g", v)
+	}
+	return number(v)
+}
+
+// plots draws what there are rows for, by file name.
+func plots(rows map[string]row) map[string][]byte {
+	all := make(map[string][]byte)
+	var bars chart
+	bars.title, bars.unit = "Makespan, of one after another", ""
+	bars.series = []series{{name: "lower bound"}, {name: modeNames[byHardware]}, {name: modeNames[byVGPU]}}
+	for _, name := range sharedSets {
+		m := rows[name].more
+		if m == nil {
+			continue
+		}
+		bars.x = append(bars.x, setName(name))
+		for i, key := range []string{"bound_ms", byHardware + "_makespan_ms", byVGPU + "_makespan_ms"} {
+			bars.series[i].y = append(bars.series[i].y, m[key]/m["serial_ms"])
+		}
+	}
+	all["makespan.svg"] = bars.bars()
+
+	if m := rows["high_p99"].more; m != nil {
+		c := chart{title: "99th percentile of a burst of a high class beside a hog", unit: "ms", x: []string{"alone", "vgpu", "hardware slicing", "allowed"}}
+		c.series = []series{{y: []float64{m["solo_ms"], m["vgpu_ms"], m["hardware_ms"], m["allowed_ms"]}}}
+		all["high.svg"] = c.bars()
+	}
+	for file, c := range map[string]struct{ title, unit, key string }{
+		"handover.svg": {"Hand-over, 99th percentile", "us", "handover_p99_us"},
+		"turn.svg":     {"CPU of vgpud for a turn", "us", "cpu_us_per_turn"},
+		"memory.svg":   {"Memory of vgpud", "MiB", "memory_mib"},
+		"idle.svg":     {"vgpud while nothing happens", "of a core", "idle_cpu"},
+	} {
+		g := chart{title: c.title, unit: c.unit}
+		for _, n := range crowds {
+			g.x = append(g.x, fmt.Sprint(n))
+		}
+		for _, gpus := range []int{1, 8} {
+			m := rows[fmt.Sprintf("growth_%d_gpus", gpus)].more
+			if m == nil {
+				continue
+			}
+			s := series{name: fmt.Sprintf("%d GPUs", gpus)}
+			for _, n := range crowds {
+				y, ok := m[fmt.Sprintf("%d_%s", n, c.key)]
+				if !ok {
+					y = math.NaN()
+				}
+				s.y = append(s.y, y)
+			}
+			g.series = append(g.series, s)
+		}
+		all[file] = g.lines()
+	}
+	return all
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestReportIsCurrent(t *testing.T) {
+	const docs = "../../docs"
+	rows, err := readCommitted(filepath.Join(docs, "performance", "bench.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(docs, "performance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := withTables(page, rows)
+	if err != nil || !bytes.Equal(page, want) {
+		t.Errorf("the tables of docs/performance.md are not those of its bench.json (%v): run build/bench/bench -report docs", err)
+	}
+	for name, plot := range plots(rows) {
+		if got, err := os.ReadFile(filepath.Join(docs, "performance", name)); err != nil || !bytes.Equal(got, plot) {
+			t.Errorf("docs/performance/%s is not current (%v): run build/bench/bench -report docs", name, err)
+		}
+		if !strings.Contains(string(page), "performance/"+name) {
+			t.Errorf("docs/performance.md does not show %s", name)
+		}
+	}
+}
+
+func TestChartsShowEachValue(t *testing.T) {
+	c := chart{title: "a < b", unit: "us", x: []string{"2", "16"}, series: []series{{"one", []float64{math.NaN(), 4}}, {"two & more", []float64{3, 12}}}}
+	if c.top() != 20 {
+		t.Errorf("the axis of values up to 12 ends at %v", c.top())
+	}
+	for _, drawn := range []struct {
+		svg  []byte
+		what string
+		n    int
+	}{
+		{c.lines(), "<polyline", 2}, {c.lines(), "NaN", 0}, {c.bars(), "two &amp; more", 1}, {c.lines(), "a &lt; b, us", 1},
+	} {
+		if n := strings.Count(string(drawn.svg), drawn.what); n != drawn.n {
+			t.Errorf("%d times %q, want %d", n, drawn.what, drawn.n)
+		}
+		for d := xml.NewDecoder(bytes.NewReader(drawn.svg)); ; {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	c.series[0].y[0] = 1
+	if n := strings.Count(string(c.bars()), "<title>"); n != 4 {
+		t.Errorf("%d bars, want 4", n)
+	}
+	if low, high := c.down(0), c.down(20); low != chartHeight-marginLow || high != marginTop {
+		t.Errorf("the axis goes from %v to %v", low, high)
+	}
+}
+
+func TestTablesComeBetweenTheMarks(t *testing.T) {
+	rows := map[string]row{"makespan_bound_k2": {more: map[string]float64{
+		"serial_ms": 2000, "bound_ms": 1000, "vgpu_makespan_ms": 1040, "vgpu_utilisation": .96, "vgpu_half_p50_ms": 10, "vgpu_half_p99_ms": 21,
+	}}}
+	got, err := withTables([]byte("before\n"+reportBegin+" -->\nold\n"+reportEnd+"\nafter\n"), rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"before\n", "| bursty 2 | vgpu | 1040 | 0.52 | 1.040 | 96 % |", "| bursty 2 | half |", " 10.00, 21.00 |", "\nafter\n"} {
+		if !strings.Contains(string(got), want) {
+			t.Errorf("%q is not in:\n%s", want, got)
+		}
+	}
+	if strings.Contains(string(got), "old") {
+		t.Error("what stood there is still there")
+	}
+	if _, err := withTables([]byte("no marks"), rows); err == nil {
+		t.Error("a page without marks is taken")
+	}
+}
