@@ -108,7 +108,7 @@ func (b *bench) row(r row) {
 			verdict = "MISSED"
 		}
 	}
-	if r.worse() {
+	if r.worse() && r.pass() {
 		verdict = "WORSE"
 		r.note = fmt.Sprintf("it was %s, and may be worse by %.0f %%; ", number(r.committed), 100*r.noise) + r.note
 	}
