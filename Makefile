@@ -134,8 +134,8 @@ test-versions: setup-versions build musl ## the versions of containerd between t
 	$(GO) test -count=1 -timeout 20m ./integration/versions
 
 .PHONY: test-kubernetes
-test-kubernetes: setup-kubernetes build ## pods on a real Kubernetes with simulated GPUs (needs root; SHORT=1: on one node; the first time it builds Kubernetes for 20 to 40 minutes)
-	$(GO) test -count=1 -timeout 20m $(if $(SHORT),-skip '^TestThreeNodes$$') ./integration/kubernetes
+test-kubernetes: setup-kubernetes build kubernetes ## pods and claims on a real Kubernetes with simulated GPUs (needs root; SHORT=1: on one node; the first time it builds Kubernetes for 20 to 40 minutes)
+	$(GO) test -count=1 -timeout 60m $(if $(SHORT),-skip '^TestThreeNodes$$') ./integration/kubernetes
 
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
 .PHONY: soak soak-short

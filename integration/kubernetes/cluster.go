@@ -31,16 +31,16 @@ const startLimit = 3 * time.Minute
 
 // Cluster is a control plane and its nodes.
 type Cluster struct {
-	Dir    string
-	Client client.Interface
-	Nodes  []*Node
+	Dir        string
+	Client     client.Interface
+	Kubeconfig string // path of a file that lets everybody do everything
+	Nodes      []*Node
 
-	paths      harness.Paths // of what was installed
-	config     *rest.Config
-	kubeconfig string
-	images     string             // archive of the images that each node has
-	processes  []*harness.Process // of the control plane, as they were started
-	added      int                // nodes, with those that are gone
+	paths     harness.Paths // of what was installed
+	config    *rest.Config
+	images    string             // archive of the images that each node has
+	processes []*harness.Process // of the control plane, as they were started
+	added     int                // nodes, with those that are gone
 }
 
 // Start starts a control plane without nodes, in a directory that is made. What
@@ -49,7 +49,7 @@ func Start(ctx context.Context, paths harness.Paths, dir string) (_ *Cluster, er
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, err
 	}
-	c := &Cluster{Dir: dir, paths: paths, kubeconfig: filepath.Join(dir, "kubeconfig"), images: filepath.Join(dir, "images.tar")}
+	c := &Cluster{Dir: dir, paths: paths, Kubeconfig: filepath.Join(dir, "kubeconfig"), images: filepath.Join(dir, "images.tar")}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.stopControlPlane())
@@ -72,7 +72,7 @@ func Start(ctx context.Context, paths harness.Paths, dir string) (_ *Cluster, er
 		return nil, err
 	}
 	// Neither serves anything to anybody here.
-	common := []string{"--kubeconfig=" + c.kubeconfig, "--leader-elect=false", "--secure-port=0"}
+	common := []string{"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0"}
 	if err := c.run("kube-scheduler", c.program("kube-scheduler"), common...); err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcd, address string) erro
 	if err := os.WriteFile(tokens, []byte(c.config.BearerToken+",admin,admin,system:masters\n"), 0o600); err != nil {
 		return err
 	}
-	if err := os.WriteFile(c.kubeconfig, []byte(c.kubeconfigText()), 0o600); err != nil {
+	if err := os.WriteFile(c.Kubeconfig, []byte(c.kubeconfigText()), 0o600); err != nil {
 		return err
 	}
 	if err := c.run("kube-apiserver", c.program("kube-apiserver"),
@@ -190,7 +190,7 @@ func (c *Cluster) wait(ctx context.Context, processes []*harness.Process, f func
 
 // Kubectl runs kubectl and returns what it printed.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, c.program("kubectl"), append([]string{"--kubeconfig=" + c.kubeconfig}, args...)...)
+	cmd := exec.CommandContext(ctx, c.program("kubectl"), append([]string{"--kubeconfig=" + c.Kubeconfig}, args...)...)
 	cmd.Env = c.environment()
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -2,7 +2,7 @@
 
 // Package kubernetes runs a real Kubernetes on one machine: etcd, an API server,
 // a scheduler and a controller manager, and nodes that each have a kubelet, a
-// containerd, a vgpud with simulated GPUs, and a directory, an address, a network
+// containerd, a vgpud with simulated GPUs, the DRA driver, and a directory, an address, a network
 // and cgroups of their own. What runs on a node was placed there by vgpu install.
 //
 // All of it lives in a box (integration/box): programs write to fixed places, and

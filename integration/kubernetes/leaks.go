@@ -12,12 +12,14 @@ import (
 	"strings"
 	"time"
 
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
 
 // CheckLeaks returns an error that lists what is left of pods although the node
 // has none any more: tasks, shims, mounts, cgroups, vGPUs and their directories,
-// addresses. It waits for a while: kubelet removes a pod's cgroups last, after the
+// claims, addresses. It waits for a while: kubelet removes a pod's cgroups last, after the
 // pod is gone for the API server.
 func (n *Node) CheckLeaks(ctx context.Context) error {
 	return harness.Eventually(ctx, time.Minute, func() error {
@@ -49,6 +51,18 @@ func (n *Node) leaks(ctx context.Context) (left []string, err error) {
 			}
 		}
 	}
+	var claims *v1.ListClaimsResponse
+	if err := n.Daemon.Control(func(c v1.ControlClient) (err error) {
+		claims, err = c.ListClaims(ctx, &v1.ListClaimsRequest{})
+		return err
+	}); err != nil {
+		errs = append(errs, err)
+	}
+	for _, c := range claims.GetClaims() {
+		left = append(left, "claim "+c.GetName()+" in vgpud")
+	}
+	entries(filepath.Join(n.pluginDir(), "claims"))
+	entries(n.cdiDir())
 	entries(filepath.Join(n.Daemon.State, "c"))
 	entries(filepath.Dir(n.Containerd.BundlePath("any")))
 	entries(filepath.Join(n.Dir, "addresses", "pods"), "lock", "last_reserved_ip.0")

@@ -86,6 +86,9 @@ func run(m *testing.M) (status int, err error) {
 	if err == nil {
 		_, err = c.Kubectl(ctx, "apply", "--filename", filepath.Join(built.Root, "configs", "kubernetes", "runtimeclass.yaml"))
 	}
+	if err == nil {
+		err = makeClass(ctx, c, deviceClass)
+	}
 	if err != nil {
 		return 1, fmt.Errorf("the cluster did not start: %w\n%s", err, c.Tails())
 	}

@@ -28,7 +28,7 @@ const Namespace = "k8s.io"
 // Label is what the RuntimeClass asks of nodes, with the value "true".
 const Label = "vgpu-shim.dev/installed"
 
-// Node is a kubelet with a containerd and a vgpud of its own.
+// Node is a kubelet with a containerd, a vgpud and a vgpu-kubelet of its own.
 type Node struct {
 	Name string
 	harness.Node
@@ -36,6 +36,7 @@ type Node struct {
 	cluster *Cluster
 	number  int // from 1
 	kubelet *harness.Process
+	driver  *harness.Process // vgpu-kubelet
 }
 
 // NodeOptions are what differs between nodes.
@@ -75,6 +76,9 @@ func (c *Cluster) AddNode(ctx context.Context, o NodeOptions) (_ *Node, err erro
 		return nil, err
 	}
 	if err := n.StartKubelet(ctx); err != nil {
+		return nil, err
+	}
+	if err := n.StartDriver(ctx); err != nil {
 		return nil, err
 	}
 	c.Nodes = append(c.Nodes, n)
@@ -124,10 +128,11 @@ func (n *Node) configureCRI(dir string) error {
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
+  cdi_spec_dirs = [%q]
 
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = %q
-`, pauseImage)
+`, n.cdiDir(), pauseImage)
 	if err := os.WriteFile(path, []byte(all), 0o600); err != nil {
 		return err
 	}
@@ -191,9 +196,10 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 		return err
 	}
 	cmd := exec.Command(n.cluster.program("kubelet"),
-		"--config="+filepath.Join(dir, "config.yaml"), "--kubeconfig="+n.cluster.kubeconfig,
+		"--config="+filepath.Join(dir, "config.yaml"), "--kubeconfig="+n.cluster.Kubeconfig,
 		"--root-dir="+n.kubeletRoot(), "--cert-dir="+filepath.Join(dir, "certificates"),
-		"--hostname-override="+n.Name, "--node-ip="+n.address(), "--node-labels="+string(labels))
+		"--hostname-override="+n.Name, "--node-ip="+n.address(), "--node-labels="+string(labels),
+		"--vmodule=dra_plugin_manager=3") // StartDriver looks for what that logs
 	cmd.Env = n.cluster.environment()
 	began := time.Now()
 	if n.kubelet, err = harness.StartProcess("kubelet of "+n.Name, filepath.Join(n.Dir, "kubelet.log"), cmd); err != nil {
@@ -230,6 +236,9 @@ func (n *Node) processes() (all []*harness.Process) {
 	}
 	if n.Containerd != nil && n.Containerd.Process() != nil {
 		all = append(all, n.Containerd.Process())
+	}
+	if n.driver != nil {
+		all = append(all, n.driver)
 	}
 	if n.kubelet != nil {
 		all = append(all, n.kubelet)

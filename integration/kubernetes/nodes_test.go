@@ -8,26 +8,43 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
-// Three nodes with other GPUs each: pods see those of their own node, and compute in
-// turns there. Each node's simulated GPUs are the witness that nobody else did.
+// three is the shared cluster with two nodes more, and other GPUs on each.
+type three struct {
+	*cluster
+	two   *Node // two GPUs of 40Gi, modelTwo
+	three *Node // four of 8Gi, modelThree
+}
+
+const (
+	modelTwo   = "Simulated A100"
+	modelThree = "Simulated T4"
+)
+
+// TestThreeNodes is the long form of the tests: all that takes more than one node, or
+// more than one GPU.
 func TestThreeNodes(t *testing.T) {
-	c := use(t)
-	nodes := []*Node{c.one}
-	for _, o := range []NodeOptions{
-		{Name: "two", Daemon: harness.DaemonOptions{GPUs: "sim:2", Model: "Simulated A100", Memory: "40Gi"}},
-		{Name: "three", Daemon: harness.DaemonOptions{GPUs: "sim:1", Model: "Simulated T4", Memory: "8Gi"}},
+	c := &three{cluster: use(t)}
+	for _, o := range []struct {
+		NodeOptions
+		node **Node
+	}{
+		{NodeOptions{Name: "two", Daemon: harness.DaemonOptions{GPUs: "sim:2", Model: modelTwo, Memory: "40Gi"}}, &c.two},
+		{NodeOptions{Name: "three", Daemon: harness.DaemonOptions{GPUs: "sim:4", Model: modelThree, Memory: "8Gi"}}, &c.three},
 	} {
-		o.Labels = map[string]string{Label: "true"}
-		n, err := c.AddNode(c.Ctx, o)
+		o.Labels, o.Daemon.LogLevel, o.Daemon.Drain = map[string]string{Label: "true"}, "trace", 5*time.Minute
+		n, err := c.AddNode(c.Ctx, o.NodeOptions)
 		if err != nil {
 			t.Fatal(err)
 		}
+		*o.node = n
 		// For the tests after this one there is one node.
 		t.Cleanup(func() {
 			c.removeAll()
@@ -35,8 +52,55 @@ func TestThreeNodes(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		nodes = append(nodes, n)
 	}
+	for _, test := range []struct {
+		name string
+		run  func(*three)
+	}{
+		{"pods compute on the GPUs of their node", (*three).computesInPlace},
+		{"rows of the modelling table", (*three).modellingTable},
+		{"a pod goes where all is free, and waits otherwise", (*three).allIsFree},
+		{"the orders in which GPUs are published", (*three).orders},
+		{"oversubscription", (*three).oversubscription},
+		{"quota", (*three).quota},
+		{"late binding saves waiting", (*three).lateBinding},
+		{"a hundred pods", (*three).hundredPods},
+		{"forty that are bound late", (*three).fortyPods},
+		{"restart of kubelet", (*three).kubeletRestart},
+		{"restart of the driver in the middle of Prepare", (*three).driverRestart},
+		{"restart of a node", (*three).nodeRestart},
+		{"a lost GPU", (*three).lostGPU},
+		// From here on work of several overlaps on the GPUs of node two.
+		{"a job whose ranks are a gang", (*three).gangJob},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := &three{c.sub(t), c.two, c.three}
+			defer s.clear()
+			test.run(s)
+		})
+	}
+}
+
+// clear removes the pods and claims of a test, and sees that nothing is left of them.
+func (c *three) clear() {
+	c.T.Helper()
+	c.removeAll()
+	for _, n := range c.Nodes {
+		if err := n.CheckLeaks(c.Ctx); err != nil {
+			c.T.Error(err)
+		}
+	}
+}
+
+// on is a node as those tests see it that look at a single one.
+func (c *three) on(n *Node) *harnesstest.Node {
+	return &harnesstest.Node{Node: &n.Node, T: c.T, Ctx: c.Ctx}
+}
+
+// computesInPlace: pods see the GPUs of their own node, and compute in turns there. Each
+// node's simulated GPUs are the witness that nobody else did.
+func (c *three) computesInPlace() {
+	t, nodes := c.T, c.Nodes
 	before := map[string]map[harness.Tenant]int64{}
 	const n = 3 // pods of each node
 	name := func(node *Node, i int) string { return fmt.Sprintf("%s-%d", node.Name, i) }

@@ -22,8 +22,9 @@ import (
 	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
 )
 
-// patience bounds every wait for something that should happen soon.
-const patience = harnesstest.Patience
+// patience bounds every wait for something that should happen soon. kubelet and the
+// scheduler try again only after a while.
+const patience = 3 * time.Minute
 
 // cluster is the shared one for a test, which it fails when something goes wrong.
 type cluster struct {
@@ -36,7 +37,7 @@ type cluster struct {
 // all that was of them.
 func use(t *testing.T) *cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 25*time.Minute)
 	c := &cluster{shared.Cluster, &harnesstest.Node{Node: &shared.one.Node, T: t, Ctx: ctx}, shared.one}
 	t.Cleanup(func() {
 		defer cancel()
@@ -157,10 +158,14 @@ func (c *cluster) says(pod, name, text string) {
 	c.T.Helper()
 	c.wait(func() error {
 		log, err := c.logs(pod, name)
-		if err == nil && !strings.Contains(log, text) {
-			err = fmt.Errorf("container %s of pod %s has not said %q yet: %q", name, pod, text, log)
+		if err == nil && strings.Contains(log, text) {
+			return nil
 		}
-		return err
+		p, wrong := c.get(pod)
+		if wrong != nil {
+			return errors.Join(err, wrong)
+		}
+		return fmt.Errorf("container %s of pod %s has not said %q yet: %w, %s: %s", name, pod, text, err, p.Status.Phase, c.about(p))
 	})
 }
 
@@ -198,15 +203,21 @@ func (c *cluster) remove(name string) {
 	})
 }
 
+// removeAll removes all pods and claims, and waits until they are gone.
 func (c *cluster) removeAll() {
 	c.T.Helper()
-	list, err := c.Client.CoreV1().Pods(metav1.NamespaceDefault).List(c.Ctx, metav1.ListOptions{})
-	if err != nil {
+	pods := c.Client.CoreV1().Pods(metav1.NamespaceDefault)
+	if err := pods.DeleteCollection(c.Ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		c.T.Fatal(err)
 	}
-	for _, p := range list.Items {
-		c.remove(p.Name)
-	}
+	c.wait(func() error {
+		list, err := pods.List(c.Ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d pods are still there, such as %s", len(list.Items), list.Items[0].Name)
+		}
+		return err
+	})
+	c.removeClaims()
 }
 
 // tenant is who a container made by script is in the simulated GPU's log.

@@ -57,10 +57,16 @@ func TestPodsTakeTurns(t *testing.T) {
 	c.InTurnsAfter(len(before), ids)
 }
 
-// What vgpud knows of a pod, by the name of the container.
+// known is what vgpud knows of a pod, by the name of the container.
 func (c *cluster) known(pod string) map[string]*v1.VGPU {
 	c.T.Helper()
-	list, err := c.one.Daemon.VGPUs(c.Ctx)
+	return c.knownOn(c.one, pod)
+}
+
+// knownOn is what the vgpud of a node does.
+func (c *cluster) knownOn(n *Node, pod string) map[string]*v1.VGPU {
+	c.T.Helper()
+	list, err := n.Daemon.VGPUs(c.Ctx)
 	if err != nil {
 		c.T.Fatal(err)
 	}
