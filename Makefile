@@ -137,6 +137,12 @@ test-versions: setup-versions build musl ## the versions of containerd between t
 test-kubernetes: setup-kubernetes build kubernetes ## pods and claims on a real Kubernetes with simulated GPUs (needs root; SHORT=1: on one node; the first time it builds Kubernetes for 20 to 40 minutes)
 	$(GO) test -count=1 -timeout 60m $(if $(SHORT),-skip '^TestThreeNodes$$') ./integration/kubernetes
 
+# SCALE='-nodes 100 -pods 1000' is smaller; build/scale -h has all flags.
+.PHONY: scale
+scale: setup-kubernetes build kubernetes ## place 10,000 pods with claims on 1,000 nodes of 8 GPUs that are objects alone (needs root; SCALE='-nodes 100 -pods 1000')
+	@$(GOBUILD) -o $(BUILD)/scale ./integration/scale
+	@exec $(BUILD)/scale $(SCALE)
+
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
 .PHONY: soak soak-short
 soak: soak-build ## faults at random on real containers for 10 minutes (needs root; SOAK_SEED, SOAK_TIME: docs/soak.md)

@@ -43,9 +43,17 @@ type Cluster struct {
 	added     int                // nodes, with those that are gone
 }
 
+// Options choose a control plane.
+type Options struct {
+	// PlacementOnly leaves out all that nodes without a kubelet have no use for: the
+	// controller manager, which would take them for dead, and the images. The
+	// scheduler may then ask the API server as often as it likes.
+	PlacementOnly bool
+}
+
 // Start starts a control plane without nodes, in a directory that is made. What
 // was started before an error is ended again.
-func Start(ctx context.Context, paths harness.Paths, dir string) (_ *Cluster, err error) {
+func Start(ctx context.Context, paths harness.Paths, dir string, o Options) (_ *Cluster, err error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, err
 	}
@@ -57,8 +65,10 @@ func Start(ctx context.Context, paths harness.Paths, dir string) (_ *Cluster, er
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	if err := writeImages(paths, filepath.Join(dir, "rootfs"), c.images); err != nil {
-		return nil, fmt.Errorf("failed to make the images: %w", err)
+	if !o.PlacementOnly {
+		if err := writeImages(paths, filepath.Join(dir, "rootfs"), c.images); err != nil {
+			return nil, fmt.Errorf("failed to make the images: %w", err)
+		}
 	}
 	addresses, err := freeAddresses(3)
 	if err != nil {
@@ -73,8 +83,15 @@ func Start(ctx context.Context, paths harness.Paths, dir string) (_ *Cluster, er
 	}
 	// Neither serves anything to anybody here.
 	common := []string{"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0"}
-	if err := c.run("kube-scheduler", c.program("kube-scheduler"), common...); err != nil {
+	scheduler := slices.Clone(common)
+	if o.PlacementOnly {
+		scheduler = append(scheduler, "--kube-api-qps=5000", "--kube-api-burst=5000")
+	}
+	if err := c.run("kube-scheduler", c.program("kube-scheduler"), scheduler...); err != nil {
 		return nil, err
+	}
+	if o.PlacementOnly {
+		return c, nil
 	}
 	manager := append(common, "--service-account-private-key-file="+c.keyFile())
 	return c, c.run("kube-controller-manager", c.program("kube-controller-manager"), manager...)

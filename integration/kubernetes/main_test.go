@@ -70,7 +70,7 @@ func run(m *testing.M) (status int, err error) {
 	if err != nil {
 		return 1, fmt.Errorf("failed to prepare the box: %w", err)
 	}
-	c, err := Start(ctx, installed, filepath.Join(box.Temp, "k"))
+	c, err := Start(ctx, installed, filepath.Join(box.Temp, "k"), Options{})
 	if err != nil {
 		return 1, fmt.Errorf("the control plane did not start: %w", err)
 	}
