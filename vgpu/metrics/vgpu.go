@@ -18,7 +18,7 @@ var vgpuStates = []string{"UNBOUND", "IDLE", "PENDING", "HOLDING", "DRAINING", "
 type vgpuDescs struct {
 	held, waited, lingered, turns, drains, overruns, submissions, unhooked, unknown, rubbish *prometheus.Desc
 
-	processes, observers, state, memoryUsed, memoryLimit *prometheus.Desc
+	processes, observers, state, memoryUsed, memoryLimit, info *prometheus.Desc
 }
 
 func (c *collector) describeVGPUs() {
@@ -38,6 +38,7 @@ func (c *collector) describeVGPUs() {
 		rubbish:     of("rubbish_connections_total", "Connections that were closed because of what came over them."),
 		processes:   of("processes", "Connected processes."),
 		observers:   of("observers", "Connected processes that use NVML alone and keep the vGPU on its GPUs."),
+		info:        of("info", "Always 1; the pod of the vGPU's container, empty if it is in none.", "pod_namespace", "pod", "pod_container"),
 		state:       of("state", "1 for the state in which the vGPU is, 0 for the others.", "state"),
 		memoryUsed:  of("memory_used_bytes", "Memory of the GPU that the processes of the vGPU use, with what the driver needs for them.", "gpu"),
 		memoryLimit: of("memory_limit_bytes", "Memory of the GPU that the vGPU may use.", "gpu"),
@@ -66,6 +67,7 @@ func (c *collector) collectVGPUs(ch chan<- prometheus.Metric, all []*v1.VGPU) {
 		counter(ch, d.rubbish, float64(v.GetRubbish()), labels...)
 		gauge(ch, d.processes, float64(v.GetClients()), labels...)
 		gauge(ch, d.observers, float64(v.GetObservers()), labels...)
+		gauge(ch, d.info, 1, append(labels[:len(labels):len(labels)], utf8(v.GetPod().GetNamespace()), utf8(v.GetPod().GetName()), utf8(v.GetPod().GetContainer()))...)
 		states(ch, d.state, vgpuStates, v.GetState(), labels...)
 		for _, m := range v.GetMemory() {
 			on := append(labels[:len(labels):len(labels)], m.GetGpu())
