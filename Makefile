@@ -25,7 +25,7 @@ LDFLAGS := -s -w -buildid= -X $(MODULE)/vgpu/version.Version=$(VERSION) -X $(MOD
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 STATIC := containerd-shim-vgpu-v1 vgpu
 # Client-go takes minutes to build the first time: not part of make build.
-KUBERNETES := vgpu-kubelet
+KUBERNETES := vgpu-kubelet vgpu-node
 # vgpud loads NVML, which takes cgo.
 DYNAMIC := vgpud
 DAEMON_PACKAGES := ./vgpu/... ./shim/... ./hooks/oci/...
@@ -62,8 +62,14 @@ build: setup-build libraries simulated workload programs ## build programs (bin/
 
 programs: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%)
 
-.PHONY: kubernetes
-kubernetes: $(KUBERNETES:%=bin/%) ## build the DRA driver for Kubernetes (bin/vgpu-kubelet)
+.PHONY: kubernetes image
+kubernetes: $(KUBERNETES:%=bin/%) ## build the programs for Kubernetes (bin/vgpu-kubelet, vgpu-node)
+
+# A tag has no plus. The reference begins with a registry, also where nobody pushes it.
+IMAGE ?= vgpu.shim.dev/vgpu:$(subst +,-,$(VERSION))
+image: build kubernetes ## build the container image for Kubernetes (build/vgpu-image.tar; IMAGE=registry.example/vgpu:TAG; make musl before it for containers with musl)
+	@$(GO) run ./integration/image/tool -tag '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' -out $(BUILD)/vgpu-image.tar
+	@echo "$(BUILD)/vgpu-image.tar is $(IMAGE)"
 
 # Go knows itself what is current.
 .PHONY: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%) $(KUBERNETES:%=bin/%)

@@ -115,6 +115,7 @@ func command() *cobra.Command {
 	f.StringVar(&more.metrics, "metrics", "", "serve metrics for Prometheus at `ADDRESS:PORT` (default nowhere)")
 	f.StringVar(&more.level, "log-level", "info", "trace, debug, info, warn or error")
 	f.StringVar(&more.format, "log-format", "text", "text or json")
+	cmd.AddCommand(labelCommand())
 	return cmd
 }
 
