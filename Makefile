@@ -48,13 +48,13 @@ test: setup-test build musl nogate ## run all tests: Go, C, real containers (nee
 	$(say) "tests of the product (Go, and C through Go)"
 	$(GO) test -count=1 -timeout 10m $$($(GO) list ./... | grep -v '/integration')
 	$(say) "tests of the simulated GPU, and on real containers under each containerd"
-	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -Ev '/integration/(clients|kubernetes|neighbours|versions)')
+	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -Ev '/integration/(chart|clients|kubernetes|neighbours|versions)')
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-kubernetes setup-cross setup-generate setup-lint setup-model
+.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model
 setup: ## bring in everything but Kubernetes: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-kubernetes setup-cross setup-generate setup-lint setup-model: setup-%:
+setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated
@@ -62,14 +62,16 @@ build: setup-build libraries simulated workload programs ## build programs (bin/
 
 programs: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%)
 
-.PHONY: kubernetes image
+.PHONY: kubernetes image chart
 kubernetes: $(KUBERNETES:%=bin/%) ## build the programs for Kubernetes (bin/vgpu-kubelet, vgpu-node)
 
 # A tag has no plus. The reference begins with a registry, also where nobody pushes it.
 IMAGE ?= vgpu.shim.dev/vgpu:$(subst +,-,$(VERSION))
-image: build kubernetes ## build the container image for Kubernetes (build/vgpu-image.tar; IMAGE=registry.example/vgpu:TAG; make musl before it for containers with musl)
+image: build kubernetes ## build the container image that the Helm chart runs (build/vgpu-image.tar; IMAGE=registry.example/vgpu:TAG; make musl before it for containers with musl)
 	@$(GO) run ./integration/image/tool -tag '$(IMAGE)' -version '$(VERSION)' -commit '$(COMMIT)' -out $(BUILD)/vgpu-image.tar
 	@echo "$(BUILD)/vgpu-image.tar is $(IMAGE)"
+chart: setup-chart ## render the Helm chart for kustomize (configs/kubernetes)
+	@integration/setup/chart.sh
 
 # Go knows itself what is current.
 .PHONY: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%) $(KUBERNETES:%=bin/%)
@@ -148,6 +150,10 @@ test-kubernetes: setup-kubernetes build kubernetes ## pods and claims on a real 
 scale: setup-kubernetes build kubernetes ## place 10,000 pods with claims on 1,000 nodes of 8 GPUs that are objects alone (needs root; SCALE='-nodes 100 -pods 1000')
 	@$(GOBUILD) -o $(BUILD)/scale ./integration/scale
 	@exec $(BUILD)/scale $(SCALE)
+
+.PHONY: test-chart
+test-chart: setup-chart image ## the Helm chart and kustomize: rendered, and on a real Kubernetes (needs root; SHORT=1: only rendered)
+	$(GO) test -count=1 -timeout 20m ./integration/image ./integration/chart $(if $(SHORT),,./integration/chart/cluster)
 
 # SOAK_SEED=N repeats the faults of a run, SOAK_TIME=1h soaks for longer.
 .PHONY: soak soak-short

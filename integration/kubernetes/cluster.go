@@ -38,7 +38,8 @@ type Cluster struct {
 
 	paths     harness.Paths // of what was installed
 	config    *rest.Config
-	images    string             // archive of the images that each node has
+	images    string // archive of the images that each node has
+	guarded   bool
 	processes []*harness.Process // of the control plane, as they were started
 	added     int                // nodes, with those that are gone
 }
@@ -49,7 +50,14 @@ type Options struct {
 	// controller manager, which would take them for dead, and the images. The
 	// scheduler may then ask the API server as often as it likes.
 	PlacementOnly bool
+	// Guarded lets the API server look at who asks for what. Pods have the tokens of
+	// their accounts then, and reach it at ServiceAddress.
+	Guarded bool
 }
+
+// ServiceAddress is the first of the services': the API server's, whose certificate
+// names it. Here it is an address of the machine.
+const ServiceAddress = "10.96.0.1"
 
 // Start starts a control plane without nodes, in a directory that is made. What
 // was started before an error is ended again.
@@ -57,7 +65,7 @@ func Start(ctx context.Context, paths harness.Paths, dir string, o Options) (_ *
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, err
 	}
-	c := &Cluster{Dir: dir, paths: paths, Kubeconfig: filepath.Join(dir, "kubeconfig"), images: filepath.Join(dir, "images.tar")}
+	c := &Cluster{Dir: dir, paths: paths, guarded: o.Guarded, Kubeconfig: filepath.Join(dir, "kubeconfig"), images: filepath.Join(dir, "images.tar")}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.stopControlPlane())
@@ -94,6 +102,9 @@ func Start(ctx context.Context, paths harness.Paths, dir string, o Options) (_ *
 		return c, nil
 	}
 	manager := append(common, "--service-account-private-key-file="+c.keyFile())
+	if o.Guarded {
+		manager = append(manager, "--root-ca-file="+filepath.Join(c.certificates(), "apiserver.crt"))
+	}
 	return c, c.run("kube-controller-manager", c.program("kube-controller-manager"), manager...)
 }
 
@@ -126,6 +137,21 @@ func (c *Cluster) startEtcd(serve, peer string) error {
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=one="+peer)
 }
 
+// Port is the API server's.
+func (c *Cluster) Port() string {
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(c.config.Host, "https://"))
+	return port
+}
+
+// As is the cluster's address for whoever has a token.
+func (c *Cluster) As(token string) *rest.Config {
+	config := rest.CopyConfig(c.config)
+	config.BearerToken = token
+	return config
+}
+
+func (c *Cluster) certificates() string { return filepath.Join(c.Dir, "certificates") }
+
 func (c *Cluster) keyFile() string { return filepath.Join(c.Dir, "service-account.key") }
 
 // startAPIServer starts the API server, and waits until it is ready. Whoever knows
@@ -157,16 +183,22 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcd, address string) erro
 	if err := os.WriteFile(c.Kubeconfig, []byte(c.kubeconfigText()), 0o600); err != nil {
 		return err
 	}
-	if err := c.run("kube-apiserver", c.program("kube-apiserver"),
-		"--etcd-servers="+etcd, "--bind-address="+host, "--advertise-address="+host, "--secure-port="+port,
-		"--endpoint-reconciler-type=none", "--cert-dir="+filepath.Join(c.Dir, "certificates"),
-		"--token-auth-file="+tokens, "--authorization-mode=AlwaysAllow",
-		// Pods get no tokens, so they need no account.
-		"--disable-admission-plugins=ServiceAccount",
+	// Pods get no tokens, so they need no account.
+	access := []string{"--bind-address=" + host, "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount"}
+	if c.guarded {
+		access = []string{"--authorization-mode=RBAC"}
+		if err := addAddress(0, ServiceAddress); err != nil {
+			return err
+		}
+	}
+	if err := c.run("kube-apiserver", c.program("kube-apiserver"), append(access,
+		"--etcd-servers="+etcd, "--advertise-address="+host, "--secure-port="+port,
+		"--endpoint-reconciler-type=none", "--cert-dir="+c.certificates(),
+		"--token-auth-file="+tokens,
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+c.keyFile(), "--service-account-signing-key-file="+c.keyFile(),
 		"--kubelet-preferred-address-types=InternalIP", // nobody knows the nodes' names
 		"--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true",
-	); err != nil {
+	)...); err != nil {
 		return err
 	}
 	return c.wait(ctx, c.processes, func() error {

@@ -29,27 +29,7 @@ const dropIns = "/etc/containerd/conf.d"
 // as on a node. It returns where that is.
 func Furnish(ctx context.Context, built harness.Paths) (harness.Paths, error) {
 	installed := built
-	if err := box.LayOver("/usr"); err != nil {
-		return installed, fmt.Errorf("/usr: %w", err)
-	}
-	if err := unix.Mount("box", "/var/log", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
-		return installed, fmt.Errorf("/var/log: %w", err)
-	}
-	if err := shieldTunables(); err != nil {
-		return installed, err
-	}
-	if err := os.MkdirAll(dropIns, 0o755); err != nil {
-		return installed, err
-	}
-	if err := os.MkdirAll("/opt/cni", 0o755); err != nil {
-		return installed, err
-	}
-	plugins := filepath.Join(built.Tools, "debian", "containernetworking-plugins", "usr", "lib", "cni")
-	if err := os.Symlink(plugins, "/opt/cni/bin"); err != nil {
-		return installed, err
-	}
-	config := fmt.Sprintf("version = 3\nimports = [%q]\n", dropIns+"/*.toml")
-	if err := os.WriteFile("/etc/containerd/config.toml", []byte(config), 0o644); err != nil {
+	if err := Prepare(built); err != nil {
 		return installed, err
 	}
 	containerd, err := built.ContainerdBin(containerdCRI)
@@ -67,6 +47,31 @@ func Furnish(ctx context.Context, built harness.Paths) (harness.Paths, error) {
 	installed.NVML = "/usr/lib/vgpu/libvgpu-nvml.so"
 	installed.Musl, installed.Simulated = "/usr/lib/vgpu/musl", "/usr/lib/vgpu/simgpu"
 	return installed, nil
+}
+
+// Prepare prepares the box that this process is in, without the product.
+func Prepare(built harness.Paths) error {
+	if err := box.LayOver("/usr"); err != nil {
+		return fmt.Errorf("/usr: %w", err)
+	}
+	if err := unix.Mount("box", "/var/log", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+		return fmt.Errorf("/var/log: %w", err)
+	}
+	if err := shieldTunables(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dropIns, 0o755); err != nil {
+		return err
+	}
+	if err := os.MkdirAll("/opt/cni", 0o755); err != nil {
+		return err
+	}
+	plugins := filepath.Join(built.Tools, "debian", "containernetworking-plugins", "usr", "lib", "cni")
+	if err := os.Symlink(plugins, "/opt/cni/bin"); err != nil {
+		return err
+	}
+	config := fmt.Sprintf("version = 3\nimports = [%q]\n", dropIns+"/*.toml")
+	return os.WriteFile("/etc/containerd/config.toml", []byte(config), 0o644)
 }
 
 // shieldTunables puts files that take any value over the kernel's.

@@ -32,12 +32,14 @@ func (n *Node) CheckLeaks(ctx context.Context) error {
 }
 
 func (n *Node) leaks(ctx context.Context) (left []string, err error) {
-	vgpus, err := n.Daemon.VGPUs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, v := range vgpus {
-		left = append(left, "vGPU "+v.GetId()+" of "+v.GetContainer().GetId())
+	if n.Daemon != nil {
+		vgpus, err := n.Daemon.VGPUs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range vgpus {
+			left = append(left, "vGPU "+v.GetId()+" of "+v.GetContainer().GetId())
+		}
 	}
 	var errs []error
 	entries := func(dir string, but ...string) {
@@ -51,19 +53,21 @@ func (n *Node) leaks(ctx context.Context) (left []string, err error) {
 			}
 		}
 	}
-	var claims *v1.ListClaimsResponse
-	if err := n.Daemon.Control(func(c v1.ControlClient) (err error) {
-		claims, err = c.ListClaims(ctx, &v1.ListClaimsRequest{})
-		return err
-	}); err != nil {
-		errs = append(errs, err)
-	}
-	for _, c := range claims.GetClaims() {
-		left = append(left, "claim "+c.GetName()+" in vgpud")
+	if n.Daemon != nil {
+		var claims *v1.ListClaimsResponse
+		if err := n.Daemon.Control(func(c v1.ControlClient) (err error) {
+			claims, err = c.ListClaims(ctx, &v1.ListClaimsRequest{})
+			return err
+		}); err != nil {
+			errs = append(errs, err)
+		}
+		for _, c := range claims.GetClaims() {
+			left = append(left, "claim "+c.GetName()+" in vgpud")
+		}
+		entries(filepath.Join(n.Daemon.State, "c"))
 	}
 	entries(filepath.Join(n.pluginDir(), "claims"))
 	entries(n.cdiDir())
-	entries(filepath.Join(n.Daemon.State, "c"))
 	entries(filepath.Dir(n.Containerd.BundlePath("any")))
 	entries(filepath.Join(n.Dir, "addresses", "pods"), "lock", "last_reserved_ip.0")
 	entries(filepath.Join(n.kubeletRoot(), "pods"))

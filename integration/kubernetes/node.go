@@ -44,6 +44,7 @@ type NodeOptions struct {
 	Name   string
 	Daemon harness.DaemonOptions // but for the directory; the GPUs: a model and a number
 	Labels map[string]string
+	Bare   bool // nothing of the product runs there; Daemon says nothing
 }
 
 // AddNode starts a node and waits until it is ready.
@@ -65,9 +66,11 @@ func (c *Cluster) AddNode(ctx context.Context, o NodeOptions) (_ *Node, err erro
 	if err := box.Cgroup(n.Name); err != nil {
 		return nil, err
 	}
-	o.Daemon.Dir = filepath.Join(n.Dir, "v")
-	if n.Daemon, err = harness.StartDaemon(ctx, c.paths, o.Daemon); err != nil {
-		return nil, err
+	if !o.Bare {
+		o.Daemon.Dir = filepath.Join(n.Dir, "v")
+		if n.Daemon, err = harness.StartDaemon(ctx, c.paths, o.Daemon); err != nil {
+			return nil, err
+		}
 	}
 	if err := n.startContainerd(ctx); err != nil {
 		return nil, err
@@ -78,8 +81,10 @@ func (c *Cluster) AddNode(ctx context.Context, o NodeOptions) (_ *Node, err erro
 	if err := n.StartKubelet(ctx); err != nil {
 		return nil, err
 	}
-	if err := n.StartDriver(ctx); err != nil {
-		return nil, err
+	if !o.Bare {
+		if err := n.StartDriver(ctx); err != nil {
+			return nil, err
+		}
 	}
 	c.Nodes = append(c.Nodes, n)
 	return n, nil
@@ -91,14 +96,19 @@ func (n *Node) address() string { return fmt.Sprintf("10.77.0.%d", n.number) }
 // startContainerd starts containerd with what vgpu install has added to its
 // configuration, and gives it the images.
 func (n *Node) startContainerd(ctx context.Context) error {
-	shim, err := n.Daemon.ShimConfig()
-	if err != nil {
-		return err
+	var env []string
+	if n.Daemon != nil {
+		shim, err := n.Daemon.ShimConfig()
+		if err != nil {
+			return err
+		}
+		env = []string{"VGPU_SHIM_CONFIG=" + shim}
 	}
 	dir := filepath.Join(n.Dir, "c")
+	var err error
 	n.Containerd, err = harness.StartContainerd(ctx, n.Paths, harness.ContainerdOptions{
 		Version: containerdCRI, Dir: dir, Namespace: Namespace, CRI: true,
-		Env:       []string{"VGPU_SHIM_CONFIG=" + shim},
+		Env:       env,
 		Configure: func() error { return n.configureCRI(dir) },
 	})
 	if err != nil {
@@ -124,15 +134,18 @@ func (n *Node) configureCRI(dir string) error {
 	if !ok {
 		return fmt.Errorf("%s does not begin with %q", path, first)
 	}
+	specs := "" // containerd's default
+	if n.Daemon != nil {
+		specs = fmt.Sprintf("  cdi_spec_dirs = [%q]\n", n.cdiDir())
+	}
 	all := first + fmt.Sprintf("imports = [%q]\n", dropIns+"/*.toml") + rest + fmt.Sprintf(`
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
-  cdi_spec_dirs = [%q]
-
+%s
 [plugins."io.containerd.cri.v1.images".pinned_images]
   sandbox = %q
-`, n.cdiDir(), pauseImage)
+`, specs, pauseImage)
 	if err := os.WriteFile(path, []byte(all), 0o600); err != nil {
 		return err
 	}
@@ -140,7 +153,7 @@ func (n *Node) configureCRI(dir string) error {
 		return err
 	}
 	network := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "pods", "plugins": [{
-  "type": "bridge", "bridge": "pods%d", "isGateway": true,
+  "type": "bridge", "bridge": "pods%d", "isDefaultGateway": true,
   "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.%d.0/24"}]], "dataDir": %q}
 }]}`, n.number, n.number, filepath.Join(n.Dir, "addresses"))
 	return os.WriteFile(filepath.Join(dir, "cni", "pods.conflist"), []byte(network), 0o644)
@@ -183,6 +196,9 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 1%%, imagefs.available: 
 }
 
 func (n *Node) kubeletDir() string { return filepath.Join(n.Dir, "kubelet") }
+
+// KubeletRoot is where kubelet keeps pods, and looks for plugins.
+func (n *Node) KubeletRoot() string { return n.kubeletRoot() }
 
 // kubeletRoot is where kubelet keeps pods; it mounts that over itself.
 func (n *Node) kubeletRoot() string { return filepath.Join(n.kubeletDir(), "root") }

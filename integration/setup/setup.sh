@@ -4,7 +4,7 @@
 # Brings in what building, the demo and the tests need, on Debian 12 as root
 # with Go, gcc and make present:
 #
-#   setup.sh build|demo|musl|test|clients|neighbours|versions|conformance|kubernetes|cross|generate|lint|model|all
+#   setup.sh build|demo|musl|test|clients|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|all
 #
 # Debian packages come from apt; containerd, runc and Go tools go into .tools in
 # the repository and nowhere else. What is there already is used again; what an
@@ -281,6 +281,8 @@ setup_pycuda() {
 . "$here/neighbours.sh"
 # shellcheck source=integration/setup/kubernetes.sh
 . "$here/kubernetes.sh"
+# shellcheck source=integration/setup/helm.sh
+. "$here/helm.sh"
 
 setup_musl() { apt_install "the musl build" "${APT_MUSL[@]}"; }
 
@@ -319,7 +321,7 @@ setup_lint() {
 
 setup_model() { apt_install "the grant word's model" "${APT_MODEL[@]}"; }
 
-[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|neighbours|versions|conformance|kubernetes|cross|generate|lint|model|all"
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|all"
 mkdir -p "$tools"
 # Two runs at once take turns; the lock goes with the process.
 exec 9>"$tools/.lock"
@@ -338,6 +340,7 @@ neighbours) parts=(build demo test neighbours) ;;
 versions) parts=(build demo musl test neighbours versions) ;;
 conformance) parts=(build demo test conformance) ;;
 kubernetes) parts=(build demo kubernetes) ;;
+chart) parts=(build demo kubernetes helm) ;;
 cross) parts=(build musl cross) ;;
 generate) parts=(build generate) ;;
 lint) parts=(lint) ;;

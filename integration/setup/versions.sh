@@ -43,6 +43,9 @@ NERDCTL=v2.3.5
 DEBIAN_ETCD=3.4.23
 DEBIAN_CNI=1.1.1
 
+# Helm, for the tests of the chart.
+HELM=v4.3.2
+
 # Debian packages, by what needs them.
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
