@@ -25,7 +25,7 @@ LDFLAGS := -s -w -buildid= -X $(MODULE)/vgpu/version.Version=$(VERSION) -X $(MOD
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 STATIC := containerd-shim-vgpu-v1 vgpu
 # Client-go takes minutes to build the first time: not part of make build.
-KUBERNETES := vgpu-kubelet vgpu-node
+KUBERNETES := vgpu-kubelet vgpu-node kubectl-vgpu
 # vgpud loads NVML, which takes cgo.
 DYNAMIC := vgpud
 DAEMON_PACKAGES := ./vgpu/... ./shim/... ./hooks/oci/...
@@ -63,7 +63,7 @@ build: setup-build libraries simulated workload programs ## build programs (bin/
 programs: $(STATIC:%=bin/%) $(DYNAMIC:%=bin/%)
 
 .PHONY: kubernetes image chart
-kubernetes: $(KUBERNETES:%=bin/%) ## build the programs for Kubernetes (bin/vgpu-kubelet, vgpu-node)
+kubernetes: $(KUBERNETES:%=bin/%) ## build the programs for Kubernetes (bin/vgpu-kubelet, vgpu-node, kubectl-vgpu)
 
 # A tag has no plus. The reference begins with a registry, also where nobody pushes it.
 IMAGE ?= vgpu.shim.dev/vgpu:$(subst +,-,$(VERSION))

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -224,6 +226,7 @@ func TestLifeOfTheChart(t *testing.T) {
 	for _, name := range pods {
 		c.create(pod(name))
 	}
+	t.Run("kubectl vgpu", func(t *testing.T) { c.sub(t).shows(pods) })
 	t.Run("an upgrade", func(t *testing.T) {
 		c := c.sub(t)
 		c.keeps(pods, func() {
@@ -443,6 +446,82 @@ func (c *cluster) claims() {
 	}
 	c.remove("claims")
 	c.must(claims.Delete(c.ctx, claim.Name, metav1.DeleteOptions{}))
+}
+
+// shows asks the plugin of kubectl for what pods compute, as a user who may do no more
+// than it needs.
+func (c *cluster) shows(pods []string) {
+	for _, name := range pods {
+		c.wait(func() error {
+			v, err := c.vgpu(name)
+			if err == nil && v.GetUsage().GetTurns() < 2 {
+				err = fmt.Errorf("pod %s had %d turns", name, v.GetUsage().GetTurns())
+			}
+			return err
+		})
+	}
+	_, err := c.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(c.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}}, metav1.CreateOptions{})
+	c.must(err)
+	created, err := c.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).CreateToken(c.ctx, "viewer", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	c.must(err)
+	show := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(c.ctx, filepath.Join(shared.built.Bin, "kubectl-vgpu"), append(args,
+			"--kubeconfig="+c.Kubeconfig, "--token="+created.Status.Token)...)
+		cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + c.t.TempDir()}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := show("top"); err == nil || !strings.Contains(out, "failed to list the pods of vgpud") || !strings.Contains(out, "forbidden") {
+		c.t.Errorf("somebody without rights sees %s (%v)", out, err)
+	}
+	// docs/kubectl.md has these.
+	_, err = c.Client.RbacV1().ClusterRoles().Create(c.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "viewer"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/proxy"}, Verbs: []string{"get"}},
+		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices", "resourceclaims"}, Verbs: []string{"list"}},
+	}}, metav1.CreateOptions{})
+	c.must(err)
+	_, err = c.Client.RbacV1().ClusterRoleBindings().Create(c.ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "viewer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "viewer"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "viewer", Namespace: metav1.NamespaceDefault}},
+	}, metav1.CreateOptions{})
+	c.must(err)
+	out := ""
+	c.wait(func() (err error) { // the API server learns of rights by a watch
+		if out, err = show("ps"); err != nil {
+			err = fmt.Errorf("%w: %s", err, out)
+		}
+		return err
+	})
+	for _, name := range pods {
+		if !strings.Contains(out, "default     "+name) {
+			c.t.Errorf("ps does not show pod %s:\n%s", name, out)
+		}
+	}
+	out, err = show("top", "--output=json")
+	c.must(err)
+	var seen struct {
+		Nodes []struct {
+			Name string
+			GPUs []struct {
+				Held   float64 `json:"held_ratio"`
+				Bound  int
+				Claims struct{ Share, ShareFree int64 } `json:"claims"`
+			}
+		}
+	}
+	c.must(json.Unmarshal([]byte(out), &seen))
+	if len(seen.Nodes) != 1 || seen.Nodes[0].Name != "one" || len(seen.Nodes[0].GPUs) != 1 {
+		c.t.Fatalf("top shows %s", out)
+	}
+	if g := seen.Nodes[0].GPUs[0]; g.Held <= 0 || g.Held > 1 || g.Bound != len(pods) || g.Claims.Share != 100 {
+		c.t.Errorf("top shows %s", out)
+	}
+	out, err = show("describe", "node", "one")
+	c.must(err)
+	if !strings.Contains(out, "default/left:") {
+		c.t.Errorf("describe says %s", out)
+	}
 }
 
 // keeps looks at pods that compute: whatever happens, they keep their containers and
