@@ -3,7 +3,7 @@
 # MACHINE and CFLAGS set.
 
 ifeq ($(LIBC),glibc)
-CFLAGS += -include $(dir $(lastword $(MAKEFILE_LIST)))driver/glibc.h
+CFLAGS += -include $(dir $(lastword $(MAKEFILE_LIST)))gate/glibc.h
 else ifeq ($(LIBC),musl)
 # Libraries that come by dlopen get no static TLS there; gnu2 makes the other
 # model cheap. The kernel's headers stand outside the compiler's own paths.

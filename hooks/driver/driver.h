@@ -20,6 +20,7 @@
 #pragma GCC visibility pop
 
 #include "gen/names.h"
+#include "../gate/client.h"
 #include "../gate/gate.h"
 #include "../gate/tls.h"
 #include "../gate/wire.h"
@@ -80,12 +81,6 @@ VGPU_HOT bool vgpu_in_real(const void *address)
 #define VGPU_CALLER      __builtin_return_address(0)
 
 /* ---- the process (init.c) ---------------------------------------------- */
-
-/* True from the end of the first successful cuInit until the exit handlers run;
- * false in a forked child.
- * Read relaxed on the fast path: a thread that uses CUDA learned in some way
- * that cuInit returned, and that orders the two. */
-extern atomic_bool vgpu_active;
 
 /* One block of thread-local state: the fast path reads it. */
 struct vgpu_thread {

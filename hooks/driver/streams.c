@@ -430,7 +430,8 @@ static void thread_ended(void *number)
 
 void vgpu_streams_thread_key(void)
 {
-	table.has_thread_key = pthread_key_create(&table.thread_key, thread_ended) == 0;
+	if (!table.has_thread_key)
+		table.has_thread_key = pthread_key_create(&table.thread_key, thread_ended) == 0;
 }
 
 uint64_t vgpu_thread_number(void)

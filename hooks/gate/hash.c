@@ -3,7 +3,7 @@
  * lock. */
 #include <stdlib.h>
 
-#include "memory.h"
+#include "hash.h"
 
 static size_t size_of(const struct vgpu_hash *h)
 {
