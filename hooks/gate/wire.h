@@ -24,6 +24,7 @@
 /* Inside the container: the mounted directory and what stands in it. */
 #define VGPU_DIR        "/.vgpu"
 #define VGPU_SOCKET     "sock"        /* SOCK_SEQPACKET, usable by every user of the container */
+#define VGPU_GPUS       "gpus"        /* the GPUs that the vGPU may be given, one a line: UUID and PCI address; a line "cpu" where an OpenCL device that is a CPU stands for the first (simulated GPUs) */
 
 /* ---- the grant word ---------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 # Brings in what building, the demo and the tests need, on Debian 12 as root
 # with Go, gcc and make present:
 #
-#   setup.sh build|demo|musl|test|clients|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|all
+#   setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|all
 #
 # Debian packages come from apt; containerd, runc and Go tools go into .tools in
 # the repository and nowhere else. What is there already is used again; what an
@@ -184,7 +184,10 @@ check_build_tools() {
 	done
 }
 
-setup_build() { apt_install "building" "${APT_BUILD[@]}"; }
+setup_build() {
+	apt_install "building" "${APT_BUILD[@]}"
+	apt_unpack opencl-c-headers "$DEBIAN_OPENCL_HEADERS"
+}
 
 setup_demo() {
 	apt_install "the demo" "${APT_DEMO[@]}"
@@ -275,6 +278,36 @@ setup_pycuda() {
 	mv "$scratch/packages" "$tools/pycuda"
 }
 
+# setup_opencl unpacks OpenCL programs and all that they need beyond what is
+# installed into one tree, .tools/opencl, which containers have above the host's.
+setup_opencl() {
+	local package wanted=() download
+	if [ "$(cat "$tools/opencl/.packages" 2>/dev/null)" = "${DEBIAN_OPENCL[*]}" ]; then
+		say "OpenCL programs: there already (.tools/opencl)"
+		return
+	fi
+	apt_update
+	for package in "${DEBIAN_OPENCL[@]}"; do
+		[[ $(apt-cache madison "${package%%=*}") == *" ${package#*=}"* ]] ||
+			die "Debian does not offer ${package/=/ }: this needs Debian 12"
+		wanted+=("${package%%=*}")
+	done
+	mapfile -t wanted < <(apt-get -s --no-install-recommends install "${wanted[@]}" | awk '$1 == "Inst" { print $2 }')
+	say "fetching ${#wanted[@]} Debian packages with OpenCL programs into .tools/opencl (they are not installed)"
+	make_scratch
+	download=$(mktemp -d)
+	if id _apt >/dev/null 2>&1; then chown _apt "$download"; fi
+	chmod 0755 "$download"
+	(cd "$download" && with_progress "apt-get download" apt-get -qq download "${wanted[@]}")
+	for package in "$download"/*.deb; do
+		dpkg-deb -x "$package" "$scratch/root"
+	done
+	rm -rf "$download"
+	echo "${DEBIAN_OPENCL[*]}" >"$scratch/root/.packages"
+	rm -rf "$tools/opencl"
+	mv "$scratch/root" "$tools/opencl"
+}
+
 # shellcheck source=integration/setup/suites.sh
 . "$here/suites.sh"
 # shellcheck source=integration/setup/neighbours.sh
@@ -321,7 +354,7 @@ setup_lint() {
 
 setup_model() { apt_install "the grant word's model" "${APT_MODEL[@]}"; }
 
-[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|all"
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|all"
 mkdir -p "$tools"
 # Two runs at once take turns; the lock goes with the process.
 exec 9>"$tools/.lock"
@@ -336,6 +369,7 @@ demo) parts=(build demo) ;;
 musl) parts=(build musl) ;;
 test) parts=(build demo musl test) ;;
 clients) parts=(build demo musl test clients) ;;
+opencl) parts=(build demo test opencl) ;;
 neighbours) parts=(build demo test neighbours) ;;
 versions) parts=(build demo musl test neighbours versions) ;;
 conformance) parts=(build demo test conformance) ;;
@@ -345,7 +379,7 @@ cross) parts=(build musl cross) ;;
 generate) parts=(build generate) ;;
 lint) parts=(lint) ;;
 model) parts=(model) ;;
-all) parts=(build demo musl test clients neighbours versions conformance cross generate lint model) ;;
+all) parts=(build demo musl test clients opencl neighbours versions conformance cross generate lint model) ;;
 *) die "unknown part $1" ;;
 esac
 for part in "${parts[@]}"; do

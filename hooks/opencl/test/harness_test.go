@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package opencl_test drives the built layer from outside: C programs run in a mount
+// namespace of their own, laid out like a container, with a real loader, a real
+// implementation on the CPU (PoCL) that stands for a GPU, and a vgpud of a few lines.
+// Needs root (for the mounts), a C compiler, and what setup.sh opencl brings in.
+package opencl_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/hooks/driver/test/jail"
+)
+
+const (
+	layer = "libvgpu-opencl.so"
+	// toolsVariable tells this binary in the jail where the OpenCL programs are.
+	toolsVariable = "VGPU_JAIL_OPENCL"
+)
+
+// built is what TestMain made; tools is the tree of setup.sh opencl.
+var built, tools string
+
+func TestMain(m *testing.M) {
+	jail.Entered(jail.Layout{Names: []string{layer}, More: overlays})
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "vgpu-opencl")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		built = dir
+		if err := build(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// overlays puts the OpenCL programs above this machine's.
+func overlays(root string) error {
+	for _, dir := range []string{"etc", "usr"} {
+		lower := "lowerdir=" + filepath.Join(os.Getenv(toolsVariable), dir) + ":/" + dir
+		if err := unix.Mount("overlay", filepath.Join(root, dir), "overlay", unix.MS_RDONLY, lower); err != nil {
+			return fmt.Errorf("failed to put OpenCL into /%s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+func build(dir string) error {
+	var err error
+	if tools, err = filepath.EvalSymlinks("../../../.tools/opencl"); err != nil {
+		return fmt.Errorf("there are no OpenCL programs: %w; run make setup-opencl", err)
+	}
+	sanitize := os.Getenv("VGPU_TEST_CFLAGS")
+	lib := filepath.Join(tools, "usr/lib/x86_64-linux-gnu")
+	program := []string{
+		"-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-isystem", filepath.Join(tools, "usr/include"),
+		"-o", filepath.Join(dir, "program"), "testdata/program.c", filepath.Join(lib, "libOpenCL.so"), "-pthread",
+	}
+	for _, cmd := range []*exec.Cmd{
+		exec.Command("make", "-s", "-C", "..", "-j2", "OUT="+dir, "CFLAGS_EXTRA="+sanitize),
+		exec.Command("make", "-s", "-C", "..", "-j2", "OUT="+filepath.Join(dir, "nogate"), "VGPU_NO_GATE=1"),
+		exec.Command("cc", append(program, strings.Fields(sanitize)...)...),
+		exec.Command("cc", "-shared", "-fPIC", "-DCL_TARGET_OPENCL_VERSION=300", "-isystem", filepath.Join(tools, "usr/include"),
+			"-o", filepath.Join(dir, "tells.so"), "testdata/tells.c"),
+	} {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// command runs the program; with a vgpud also the layer.
+func command(t *testing.T, dir string, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := jail.Command(t, dir, filepath.Join(built, layer), append([]string{filepath.Join(built, "program")}, args...)...)
+	cmd.Env = append(cmd.Env, toolsVariable+"="+tools, "POCL_CACHE_DIR="+filepath.Join(built, "cache"), "POCL_MAX_PTHREAD_COUNT=2",
+		"ASAN_OPTIONS=detect_leaks=0") // the implementation's compiler leaks
+	cmd.Env = append(cmd.Env, env...)
+	return cmd
+}
+
+const layers = "OPENCL_LAYERS=/" + jail.Libraries + "/" + layer
+
+// start runs a case of the program under the layer, beside a vgpud.
+func start(t *testing.T, a *arbiter, args ...string) *jail.Program {
+	t.Helper()
+	return jail.Begin(t, command(t, a.dir, []string{layers}, args...))
+}
+
+// bare runs a case without the layer.
+func bare(t *testing.T, args ...string) (said string, status int) {
+	t.Helper()
+	cmd := command(t, t.TempDir(), nil, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatalf("without the layer: %v\n%s", err, &stderr)
+	}
+	if stderr.Len() > 0 {
+		t.Logf("without the layer, on stderr: %s", &stderr)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package opencl_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/vgpu-shim/vgpu/hooks/driver/test/jail"
+)
+
+// A process becomes a client when it asks for devices, and not before.
+func TestProcessBecomesAClientWhenItAsksForDevices(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "inert")
+	p.Expect("platform")
+	if n := a.hellos.Load(); n != 0 {
+		t.Fatalf("%d clients before any device was asked for", n)
+	}
+	p.GoOn()
+	c := a.client()
+	p.Expect("context")
+	if w := c.page.Waiting().Load(); w != 0 || c.state() != "CLOSED" {
+		t.Errorf("a context waits at the gate: %d, %s", w, c.state())
+	}
+	p.GoOn()
+	p.Done()
+}
+
+func TestWorkWaitsForItsGrantAndEndsTheTurn(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "waits")
+	c := a.client()
+	p.Expect("begins")
+	c.until("a thread at the gate", func() bool { return c.page.Waiting().Load() == 1 })
+	p.Silent()
+	c.grant()
+	p.Expect("enqueued")
+	p.Expect("finished")
+	// clFinish proved it: nobody had to ask.
+	c.becomes("IDLE")
+	p.GoOn()
+	p.Done()
+}
+
+func TestRevokedTurnEndsWithItsWork(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "drains")
+	c := a.client()
+	c.grant()
+	p.Expect("runs")
+	c.revoke()
+	if c.state() != "DRAINING" {
+		t.Fatalf("the word is %s while a kernel runs", c.state())
+	}
+	p.GoOn()
+	p.Expect("goes")
+	c.becomes("CLOSED")
+	p.GoOn()
+	p.Done()
+}
+
+// An implementation need not begin what nobody flushed: a drain flushes.
+func TestDrainFlushes(t *testing.T) {
+	a := newArbiter(t)
+	// The first layer is the innermost, and sees what ours does.
+	beneath := layers[:len("OPENCL_LAYERS=")] + filepath.Join(built, "tells.so") + ":" + layers[len("OPENCL_LAYERS="):]
+	p := jail.Begin(t, command(t, a.dir, []string{beneath}, "unflushed"))
+	c := a.client()
+	c.grant()
+	p.Expect("enqueued")
+	if said := p.Stderr.String(); said != "" {
+		t.Fatalf("before the drain there was a flush: %q", said)
+	}
+	c.revoke()
+	p.Says("flushed")
+	c.becomes("CLOSED")
+	p.GoOn()
+	p.Done()
+}
+
+// What waits for a user event keeps no turn, and runs in none but its own.
+func TestHeldWorkIsNotInFlight(t *testing.T) {
+	for _, name := range []string{"held", "held_by_barrier"} {
+		t.Run(name, func(t *testing.T) {
+			a := newArbiter(t)
+			p := start(t, a, name)
+			c := a.client()
+			c.grant()
+			p.Expect("held")
+			c.revoke()
+			c.becomes("CLOSED") // though it was enqueued and is not over
+			p.GoOn()
+			if name == "held" {
+				p.Expect("sets")
+			}
+			c.until("who sets the event at the gate", func() bool { return c.page.Waiting().Load() == 1 })
+			p.Silent()
+			c.grant()
+			p.Expect("set")
+			p.Expect("ran")
+			c.becomes("IDLE")
+			p.GoOn()
+			p.Done()
+		})
+	}
+}
+
+// A call that blocks for what a thread at the gate must do is not inside of the gate.
+func TestBlockingCallWaitsOutsideOfTheGate(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "blocking")
+	c := a.client()
+	p.Expect("reads")
+	c.grant()
+	c.until("the read is enqueued", func() bool { return c.page.Waiting().Load() == 0 })
+	c.revoke()
+	c.becomes("CLOSED")
+	p.GoOn()
+	c.grant()
+	got := []string{p.Line(), p.Line()} // of two threads
+	if got[0]+got[1] != "setread" && got[0]+got[1] != "readset" {
+		t.Fatalf("it said %q", got)
+	}
+	c.becomes("IDLE")
+	p.GoOn()
+	p.Done()
+}
+
+func TestCallbackNeverWaits(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "callback")
+	c := a.client()
+	p.Expect("begins")
+	p.GoOn()
+	p.Expect("called")
+	p.Expect("enqueued")
+	p.Expect("returned")
+	c.until("its work at the gate", func() bool { return c.page.Waiting().Load() == 1 })
+	p.GoOn()
+	p.Expect("waits")
+	p.Silent()
+	c.grant()
+	p.Expect("ran")
+	c.becomes("IDLE")
+	p.GoOn()
+	p.Done()
+}
+
+func TestCallbackSetsAUserEventLater(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "callback_sets")
+	c := a.client()
+	c.grant()
+	p.Expect("begins")
+	c.revoke()
+	c.becomes("CLOSED")
+	p.GoOn()
+	p.Expect("set")
+	p.Expect("returned")
+	c.until("the event at the gate", func() bool { return c.page.Waiting().Load() == 1 })
+	p.GoOn()
+	p.Expect("waits")
+	p.Silent()
+	c.grant()
+	p.Expect("ran")
+	c.becomes("IDLE")
+	p.GoOn()
+	p.Done()
+}
+
+// A queue that stands still gets room after room: what it waits for may be what waits.
+func TestFullQueueThatStandsStillGetsRoom(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "bound")
+	c := a.client()
+	c.grant()
+	p.Expect("runs")
+	p.Expect("enqueued")
+	p.GoOn()
+	p.Expect("ran")
+	c.becomes("IDLE")
+	p.GoOn()
+	p.Done()
+}
+
+func TestMemoryIsOnTheLedger(t *testing.T) {
+	a := newArbiter(t)
+	a.limit = 64 << 20
+	p := start(t, a, "memory")
+	c := a.client()
+	for _, step := range []struct {
+		said string
+		used uint64
+	}{
+		{"buffer", 40 << 20},
+		{"part", 40 << 20},
+		{"refused", 40 << 20},
+		{"image", 44 << 20},
+		{"svm", 48 << 20},
+		{"part of it is in use", 40 << 20},
+		{"freed", 0},
+	} {
+		p.Expect(step.said)
+		if used := c.used(); used != step.used {
+			t.Errorf("%s: %d bytes are charged, want %d", step.said, used, step.used)
+		}
+		p.GoOn()
+	}
+	p.Done()
+}
+
+func TestRefusedProcessHasNoDevice(t *testing.T) {
+	a := newArbiter(t)
+	a.refuse = true
+	p := start(t, a, "waits")
+	p.Says("this process gets no GPU: no GPU: there is none")
+	p.Says("returned -1") // CL_DEVICE_NOT_FOUND
+}
+
+func TestForkedChildOfAClientHasNoDevice(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "child")
+	p.Expect("the child 42")
+	p.Done()
+}
+
+// Submitting functions that the loader does not know are given out by name, and counted.
+func TestUnknownSubmittersAreCounted(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "by_name")
+	c := a.client()
+	p.Expect("there is none")
+	want := uint64(0)
+	if p.Line() == "command buffers yes" {
+		want = 1
+	}
+	c.until("the count", func() bool { return a.ungated.Load() == want })
+	p.Done()
+}
+
+// Programs that do something odd behave as without the layer, in turns that are as
+// short as can be.
+func TestTraps(t *testing.T) {
+	for _, trap := range []struct {
+		name    string
+		clients int32
+	}{
+		{"never_signalled", 1},
+		{"released_early", 1},
+		{"queue_released", 1},
+		{"context_destroyed", 1},
+		{"killed", 2},
+		{"forks", 1},
+		{"threads", 1},
+		{"data", 1},
+		{"kernels", 1},
+		{"counts", 1},
+		{"errors", 1},
+	} {
+		t.Run(trap.name, func(t *testing.T) {
+			want, status := bare(t, trap.name)
+			a := newArbiter(t)
+			go a.turns()
+			p := start(t, a, trap.name)
+			said := ""
+			for line := p.Line(); line != ""; line = p.Line() {
+				said += line + "\n"
+			}
+			_ = p.Cmd.Wait()
+			if got := p.Cmd.ProcessState.ExitCode(); said != want || got != status || want == "" {
+				t.Errorf("with the layer it says\n%s(exit status %d)\nwithout it\n%s(exit status %d); stderr:\n%s", said, got, want, status, p.Stderr)
+			}
+			if n := a.hellos.Load(); n != trap.clients {
+				t.Errorf("%d clients said HELLO, want %d", n, trap.clients)
+			}
+		})
+	}
+}
