@@ -46,15 +46,15 @@ demo: setup-demo build ## run the main job: three real containers take turns on 
 # -count=1: results hang on what was built, which the go command's cache does not see.
 test: setup-test build musl nogate ## run all tests: Go, C, real containers (needs root)
 	$(say) "tests of the product (Go, and C through Go)"
-	$(GO) test -count=1 -timeout 10m $$($(GO) list ./... | grep -v '/integration')
+	$(GO) test -count=1 -timeout 10m $$($(GO) list ./... | grep -Ev '/(integration|hooks/opencl)')
 	$(say) "tests of the simulated GPU, and on real containers under each containerd"
-	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -Ev '/integration/(chart|clients|kubernetes|neighbours|versions)')
+	$(GO) test -count=1 -timeout 20m -p 1 $$($(GO) list ./integration/... | grep -Ev '/integration/(chart|clients|kubernetes|neighbours|opencl|versions)')
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model
+.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-opencl setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model
 setup: ## bring in everything but Kubernetes: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-musl setup-test setup-clients setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model: setup-%:
+setup-build setup-demo setup-musl setup-test setup-clients setup-opencl setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated
@@ -90,9 +90,11 @@ export CFLAGS_EXTRA ?= -ffile-prefix-map=$(CURDIR)=.
 libraries:
 	@$(MAKE) -C hooks/driver OUT=$(BUILD)/lib
 	@$(MAKE) -C hooks/driver/nvml OUT=$(BUILD)/lib
-# The same library with the gate switched off, for the test that must then fail.
+	@$(MAKE) -C hooks/opencl OUT=$(BUILD)/lib
+# The same libraries with the gate switched off, for the tests that must then fail.
 nogate:
 	@$(MAKE) -C hooks/driver OUT=$(BUILD)/nogate VGPU_NO_GATE=1
+	@$(MAKE) -C hooks/opencl OUT=$(BUILD)/nogate VGPU_NO_GATE=1
 simulated:
 	@$(MAKE) -C integration/simgpu OUT=$(BUILD)/simgpu
 workload:
@@ -105,6 +107,7 @@ workload:
 arm64: setup-cross ## cross-build the libraries and the simulated driver for arm64 (build/arm64/)
 	@$(MAKE) -C hooks/driver OUT=$(BUILD)/arm64/lib CC=aarch64-linux-gnu-gcc
 	@$(MAKE) -C hooks/driver/nvml OUT=$(BUILD)/arm64/lib CC=aarch64-linux-gnu-gcc
+	@$(MAKE) -C hooks/opencl OUT=$(BUILD)/arm64/lib CC=aarch64-linux-gnu-gcc
 	@$(MAKE) -C integration/simgpu OUT=$(BUILD)/arm64/simgpu CC=aarch64-linux-gnu-gcc
 musl: setup-musl ## build them for musl (build/musl/, build/simgpu/musl/)
 	@$(MAKE) -C hooks/driver OUT=$(BUILD)/musl/lib CC=musl-gcc LIBC=musl
@@ -131,6 +134,11 @@ test-clients: setup-clients build musl ## CUDA and NVML programs that nobody her
 	$(GO) test -count=1 -timeout 20m ./integration/clients
 test-neighbours: setup-neighbours build ## the shim with those above and below it: nerdctl, docker, CRI; crun (needs root)
 	$(GO) test -count=1 -timeout 20m ./integration/neighbours
+
+# Its numbers differ from run to run, so only DOC=1 writes them down.
+.PHONY: test-opencl
+test-opencl: setup-opencl build nogate ## the OpenCL layer, and OpenCL programs that nobody here wrote, in real containers (needs root; DOC=1 writes docs/opencl.md)
+	$(if $(DOC),VGPU_OPENCL_DOC='$(CURDIR)/docs/opencl.md') $(GO) test -count=1 -timeout 10m ./hooks/opencl/... ./integration/opencl
 
 # make test has the oldest and the newest.
 .PHONY: test-versions

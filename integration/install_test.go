@@ -63,7 +63,7 @@ func nextTree(t *testing.T, paths harness.Paths) string {
 	if err := os.Mkdir(filepath.Join(dir, "build/lib"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, from := range map[string]string{"libvgpu-cuda.so": paths.Library, "libvgpu-nvml.so": paths.NVML} {
+	for name, from := range map[string]string{"libvgpu-cuda.so": paths.Library, "libvgpu-nvml.so": paths.NVML, "libvgpu-opencl.so": paths.OpenCL} {
 		content, err := os.ReadFile(from)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, "build/lib", name), append(content, 0), 0o755)
@@ -111,7 +111,7 @@ func TestANodeOfWhatWasInstalled(t *testing.T) {
 
 		installed := paths
 		installed.Bin = p.at("usr/local/bin")
-		installed.Library, installed.NVML = p.at("usr/lib/vgpu/libvgpu-cuda.so"), p.at("usr/lib/vgpu/libvgpu-nvml.so")
+		installed.Library, installed.NVML, installed.OpenCL = p.at("usr/lib/vgpu/libvgpu-cuda.so"), p.at("usr/lib/vgpu/libvgpu-nvml.so"), p.at("usr/lib/vgpu/libvgpu-opencl.so")
 		installed.Musl, installed.Simulated = p.at("usr/lib/vgpu/musl"), p.at("usr/lib/vgpu/simgpu")
 		var before []byte
 		n := &node{harnesstest.StartFrom(t, installed, rootfs, harness.Options{

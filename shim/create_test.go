@@ -98,6 +98,22 @@ func TestCreateKeepsTheRealLibrariesReal(t *testing.T) {
 	}
 }
 
+// The image's own layers of OpenCL stay, behind ours.
+func TestCreateKeepsTheImagesOpenCLLayers(t *testing.T) {
+	for _, c := range []struct{ env, want string }{
+		{``, `"OPENCL_LAYERS=/.vgpu/libvgpu-opencl.so"`},
+		{`"OPENCL_LAYERS=/opt/trace.so"`, `"OPENCL_LAYERS=/.vgpu/libvgpu-opencl.so:/opt/trace.so"`},
+	} {
+		f := newFixture(t, `{"process": {"env": [`+c.env+`]}}`)
+		if err := f.create(); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(f.inner.spec, c.want) {
+			t.Errorf("%s is not in the spec: %s", c.want, f.inner.spec)
+		}
+	}
+}
+
 // Other tools preload libraries: what they have set stays as it is, and a container
 // without any gets none.
 func TestCreateLeavesPreloadsAlone(t *testing.T) {

@@ -4,6 +4,7 @@ package shim
 
 import (
 	"path"
+	"strings"
 
 	"github.com/vgpu-shim/vgpu/hooks/oci"
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
@@ -16,6 +17,9 @@ const (
 	privateDir     = "/.vgpu"
 	privateMuslDir = "/.vgpu-musl"
 )
+
+// openCLLayers is the variable in which OpenCL loaders find layers.
+const openCLLayers = "OPENCL_LAYERS"
 
 // edits turns vgpud's answer into edits of config.json.
 func edits(e *v1.Edits) []oci.Edit {
@@ -54,6 +58,11 @@ func edits(e *v1.Edits) []oci.Edit {
 		})
 	}
 	for _, v := range e.GetEnv() {
+		// The container's own layers stay, behind ours.
+		if layer, ok := strings.CutPrefix(v, openCLLayers+"="); ok {
+			out = append(out, oci.EnvList{Name: openCLLayers, First: layer})
+			continue
+		}
 		out = append(out, oci.Env(v))
 	}
 	return out

@@ -129,7 +129,7 @@ func (f *fakeVgpud) Create(ctx context.Context, r *v1.CreateRequest) (*v1.Create
 			{Source: "/usr/lib/vgpu/musl/libvgpu-nvml.so", Destination: "/.vgpu-musl/lib/libnvidia-ml.so.1", Type: "bind", Options: []string{"bind", "ro"}},
 		},
 		Devices: []*v1.Device{{Path: "/dev/nvidia0", Type: "c", Major: 195, FileMode: 0o666, Permissions: "rw"}},
-		Env:     []string{"NVIDIA_VISIBLE_DEVICES=void"},
+		Env:     []string{"OPENCL_LAYERS=/.vgpu/libvgpu-opencl.so", "NVIDIA_VISIBLE_DEVICES=void"},
 	}}, nil
 }
 

@@ -96,7 +96,7 @@ func TestCreateWithALargeSpec(t *testing.T) {
 		got.Mounts[n].Destination != "/.vgpu" {
 		t.Errorf("%d mounts", len(got.Mounts))
 	}
-	if len(got.Process.Env) != n+1 || len(got.Linux.Devices) != n+1 || len(got.Annotations) != len(annotations) ||
+	if len(got.Process.Env) != n+2 || len(got.Linux.Devices) != n+1 || len(got.Annotations) != len(annotations) ||
 		got.Annotations["example.com/huge"] != annotations["example.com/huge"] {
 		t.Errorf("%d variables, %d devices, %d annotations", len(got.Process.Env), len(got.Linux.Devices), len(got.Annotations))
 	}

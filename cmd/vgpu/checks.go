@@ -3,7 +3,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -136,12 +138,22 @@ func unmanaged(q *v1.Process) finding {
 	case q.GetGone():
 		return fault("another process, such as one that it forked, has the driver's files open: find it (\"fuser -v /dev/nvidia*\") and end it; it may be in another container than the one that is named",
 			"process %d%s is gone, and the driver still counts %s for it", q.GetPid(), whose(q), uses)
+	case q.GetInside() != "" && loaderWithoutLayer(q.GetPid()):
+		return fault("it computes whenever it likes: its OpenCL loader is too old for layers (ocl-icd before 2.3, Khronos's of before 2021), could not load /.vgpu/libvgpu-opencl.so (LD_DEBUG=files in its environment shows whether it tried), or knows only the variable OPENCL_LAYERS, which the process has lost (ssh, cron, exec); until then end the process (docs/opencl.md)",
+			"%s%s uses %s, and its OpenCL loader has not loaded our layer", who, whose(q), uses)
 	case q.GetInside() != "":
 		return fault("it computes whenever it likes: its container has a driver library of its own, in the image, in a volume or by LD_LIBRARY_PATH; take that away and start the container anew, until then end the process (docs/limits.md)",
 			"%s%s uses %s past the library", who, whose(q), uses)
 	}
 	return fault("it computes whenever it likes: end it, or start its container with the vgpu runtime and without the driver's own files; its cgroup shows who started it; what only draws, as a display server, may stay",
 		"%s uses %s and is of no vGPU", who, uses)
+}
+
+// loaderWithoutLayer says whether a process has an OpenCL loader in its memory that has
+// not loaded our layer.
+func loaderWithoutLayer(pid uint32) bool {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	return err == nil && bytes.Contains(maps, []byte("/libOpenCL.so")) && !bytes.Contains(maps, []byte("/libvgpu-opencl.so"))
 }
 
 // whose names the container of a process, where that is known.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/version"
 )
@@ -113,6 +115,50 @@ func TestEachFaultIsFound(t *testing.T) {
 				t.Errorf("%s: %+v", check, got)
 			}
 		}
+	}
+}
+
+// A loader of OpenCL that is too old for layers, or could not load ours.
+func TestALoaderWithoutTheLayerIsNamed(t *testing.T) {
+	mapped := func(name string) {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, make([]byte, 1), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		b, err := unix.Mmap(int(f.Fd()), 0, 1, unix.PROT_READ, unix.MAP_PRIVATE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Munmap(b) })
+	}
+	says := func() string {
+		t.Helper()
+		_, found := diagnosis(t, vgpud{well: true, version: version.Version, processes: &v1.ListProcessesResponse{Processes: []*v1.Process{
+			{Gpu: "GPU-1", Pid: uint32(os.Getpid()), Command: "clpeak", Inside: "0123456789abcdef", Container: &v1.Container{Namespace: "k8s.io", Id: "c1"}},
+		}}})
+		if f := found["processes"]; len(f) == 1 && f[0].Result == checkFault {
+			return f[0].Detail
+		}
+		t.Fatalf("%+v", found["processes"])
+		return ""
+	}
+	const loader = "its OpenCL loader has not loaded our layer"
+	if d := says(); strings.Contains(d, loader) {
+		t.Errorf("without a loader: %s", d)
+	}
+	mapped("libOpenCL.so.1.0.0")
+	if d := says(); !strings.Contains(d, loader) {
+		t.Errorf("with a loader: %s", d)
+	}
+	mapped("libvgpu-opencl.so")
+	if d := says(); strings.Contains(d, loader) {
+		t.Errorf("with the layer: %s", d)
 	}
 }
 

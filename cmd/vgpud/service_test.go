@@ -61,7 +61,7 @@ func newService(t *testing.T) *service {
 	}
 	s := &service{manager: newManager(t), path: filepath.Join(state, "vgpud.sock"), config: filepath.Join(dir, "vgpud.toml")}
 	s.socket = passed(t, unix.AF_UNIX, unix.SOCK_STREAM, &unix.SockaddrUnix{Name: s.path}, true)
-	config := fmt.Sprintf("gpus = 'sim:1'\nstate = %q\n[library]\ncuda = %q\nnvml = %q\n[simulated]\nroot = %q\n",
+	config := fmt.Sprintf("gpus = 'sim:1'\nstate = %q\n[library]\ncuda = %q\nnvml = %q\nopencl = ''\n[simulated]\nroot = %q\n",
 		state, filepath.Join(root, "build/lib/libvgpu-cuda.so"), filepath.Join(root, "build/lib/libvgpu-nvml.so"), filepath.Join(root, "build/simgpu"))
 	if err := os.WriteFile(s.config, []byte(config), 0o600); err != nil {
 		t.Fatal(err)

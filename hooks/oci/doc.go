@@ -6,7 +6,7 @@
 // # What an edit may do
 //
 // Add a bind mount, add a device node together with its device cgroup rule,
-// set an environment variable, mask a path. Nothing here touches capabilities,
+// set an environment variable or put an entry first in one, mask a path. Nothing here touches capabilities,
 // seccomp, read-only paths, namespaces, or the process's arguments, and what was
 // masked stays so. A mount's
 // destination is absolute and clean, and lies neither in /proc nor in /sys; in

@@ -207,3 +207,25 @@ func applies(t *testing.T, e Edit, fails string) {
 		t.Errorf("the failed edit changed the spec:\n%s", diff)
 	}
 }
+
+func TestEnvListKeepsWhatIsThere(t *testing.T) {
+	for _, c := range []struct{ description, env, want string }{
+		{"no environment", `[]`, `["A=/x"]`},
+		{"others", `["B=/y"]`, `["B=/y", "A=/x"]`},
+		{"its own list", `["A=/y:/z", "B=1"]`, `["A=/x:/y:/z", "B=1"]`},
+		{"an empty one", `["A="]`, `["A=/x"]`},
+		{"ours among others", `["A=/y:/x"]`, `["A=/x:/y"]`},
+		{"two: programs see the first", `["A=/y", "A=/z"]`, `["A=/x:/y"]`},
+		{"a longer name", `["AB=/y"]`, `["AB=/y", "A=/x"]`},
+	} {
+		t.Run(c.description, func(t *testing.T) {
+			e := EnvList{Name: "A", First: "/x"}
+			got := tree(t, edited(t, `{"process": {"env": `+c.env+`}}`, e, e))
+			if diff := cmp.Diff(tree(t, `{"process": {"env": `+c.want+`}}`), got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	applies(t, EnvList{Name: "A", First: "/x:/y"}, "invalid entry")
+	applies(t, EnvList{Name: "A"}, "invalid entry")
+}

@@ -84,16 +84,18 @@ metrics = %q
 [library]
 cuda = %q
 nvml = %q
+opencl = %q
 musl = %q
 
 [simulated]
 root = %q
 machine = %q
+opencl_cpu = true
 
 [log]
 level = %q
 format = "json"
-`, d.GPUs, d.State, d.Socket, d.Metrics, d.library, paths.NVML, filepath.Join(paths.Musl, "lib"), paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
+`, d.GPUs, d.State, d.Socket, d.Metrics, d.library, paths.NVML, paths.OpenCL, filepath.Join(paths.Musl, "lib"), paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
 	config += "\n[engine]\n"
 	if o.Quantum > 0 {
 		config += fmt.Sprintf("quantum = %q\n", o.Quantum)

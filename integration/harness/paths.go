@@ -17,6 +17,7 @@ type Paths struct {
 	Bin       string // our programs
 	Library   string // the take-over library of libcuda
 	NVML      string // that of libnvidia-ml
+	OpenCL    string // the OpenCL layer; empty: none
 	Musl      string // both for musl in lib/, programs in workload/ (make musl)
 	Simulated string // the simulated driver: lib/, bin/
 	Workload  string // CUDA programs for containers
@@ -49,6 +50,7 @@ func DefaultPaths() (Paths, error) {
 		Bin:       filepath.Join(dir, "bin"),
 		Library:   filepath.Join(dir, "build", "lib", "libvgpu-cuda.so"),
 		NVML:      filepath.Join(dir, "build", "lib", "libvgpu-nvml.so"),
+		OpenCL:    filepath.Join(dir, "build", "lib", "libvgpu-opencl.so"),
 		Musl:      filepath.Join(dir, "build", "musl"),
 		Simulated: filepath.Join(dir, "build", "simgpu"),
 		Workload:  filepath.Join(dir, "build", "workload"),
@@ -58,7 +60,7 @@ func DefaultPaths() (Paths, error) {
 	if library := os.Getenv(LibraryVariable); library != "" {
 		p.Library = library
 	}
-	for _, need := range []string{p.Bin, p.Library, p.NVML, p.Workload} {
+	for _, need := range []string{p.Bin, p.Library, p.NVML, p.OpenCL, p.Workload} {
 		if _, err := os.Stat(need); err != nil {
 			return p, fmt.Errorf("not built yet, run make build: %w", err)
 		}

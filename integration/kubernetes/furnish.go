@@ -45,6 +45,7 @@ func Furnish(ctx context.Context, built harness.Paths) (harness.Paths, error) {
 		installed.Library = "/usr/lib/vgpu/libvgpu-cuda.so"
 	}
 	installed.NVML = "/usr/lib/vgpu/libvgpu-nvml.so"
+	installed.OpenCL = "/usr/lib/vgpu/libvgpu-opencl.so"
 	installed.Musl, installed.Simulated = "/usr/lib/vgpu/musl", "/usr/lib/vgpu/simgpu"
 	return installed, nil
 }

@@ -17,7 +17,7 @@ import (
 // placeholders are what make install takes from a build, beside bin/vgpu.
 var placeholders = []string{
 	"bin/containerd-shim-vgpu-v1", "bin/vgpud",
-	"build/lib/libvgpu-cuda.so", "build/lib/libvgpu-nvml.so",
+	"build/lib/libvgpu-cuda.so", "build/lib/libvgpu-nvml.so", "build/lib/libvgpu-opencl.so",
 	"build/simgpu/bin/simgpu", "build/simgpu/lib/libcuda.so.999.10", "build/simgpu/lib/libnvidia-ml.so.999.10",
 }
 

@@ -15,18 +15,27 @@ import (
 // Places in the container. They are part of the library's contract and of
 // hooks/gate/wire.h: never changed, only added to.
 const (
-	ContainerDir  = "/.vgpu"
-	RealCUDA      = ContainerDir + "/libcuda.so"
-	RealNVML      = ContainerDir + "/libnvidia-ml.so"
-	RealCUDAFile  = "libcuda.so" // mount points in a vGPU's directory
-	RealNVMLFile  = "libnvidia-ml.so"
-	cudaSoname    = "libcuda.so.1"
-	cudaLinkName  = "libcuda.so"
-	nvmlSoname    = "libnvidia-ml.so.1"
-	nvmlLinkName  = "libnvidia-ml.so"
-	voidDevices   = "NVIDIA_VISIBLE_DEVICES=void"
-	maxSourcePath = 4096
+	ContainerDir = "/.vgpu"
+	RealCUDA     = ContainerDir + "/libcuda.so"
+	RealNVML     = ContainerDir + "/libnvidia-ml.so"
+	RealCUDAFile = "libcuda.so" // mount points in a vGPU's directory
+	RealNVMLFile = "libnvidia-ml.so"
+	// The OpenCL layer, and the list of layers with which loaders find it.
+	OpenCLFile     = "libvgpu-opencl.so"
+	OpenCL         = ContainerDir + "/" + OpenCLFile
+	OpenCLListFile = "vgpu.lay"
+	openCLList     = "/etc/OpenCL/layers/" + OpenCLListFile
+	cudaSoname     = "libcuda.so.1"
+	cudaLinkName   = "libcuda.so"
+	nvmlSoname     = "libnvidia-ml.so.1"
+	nvmlLinkName   = "libnvidia-ml.so"
+	voidDevices    = "NVIDIA_VISIBLE_DEVICES=void"
+	maxSourcePath  = 4096
 )
+
+// OpenCLLayers is the variable in which OpenCL loaders find layers, separated by
+// colons. A container's own value is kept, behind ours.
+const OpenCLLayers = "OPENCL_LAYERS"
 
 // TakeOver puts our libraries in the place of the driver's.
 type TakeOver struct {
@@ -34,6 +43,8 @@ type TakeOver struct {
 	CUDA string
 	// NVML is the host path of our libnvidia-ml (libvgpu-nvml.so).
 	NVML string
+	// OpenCL is the host path of the OpenCL layer (libvgpu-opencl.so); empty: none.
+	OpenCL string
 	// Dirs are the directories in the container that its dynamic linker
 	// searches by default. All of them are served, whatever the image is.
 	Dirs []string
@@ -79,6 +90,13 @@ func (t TakeOver) Edits(d Driver, dir string) (*v1.Edits, error) {
 	add(d.CUDA, RealCUDA)
 	add(d.NVML, RealNVML)
 	t.Musl.edits(d, add)
+	if t.OpenCL != "" {
+		// Khronos's loader, and ocl-icd from 2.3.2 on, read lists in a directory.
+		add(t.OpenCL, OpenCL)
+		add(filepath.Join(dir, OpenCLListFile), openCLList)
+		// Older ones know the variable alone.
+		e.Env = append(e.Env, OpenCLLayers+"="+OpenCL)
+	}
 	for _, libs := range t.Dirs {
 		for _, name := range names(cudaLinkName, cudaSoname, d.Version) {
 			add(t.CUDA, path.Join(libs, name))
@@ -158,7 +176,14 @@ func (t TakeOver) check(d Driver, dir string) error {
 // load. Containers that got them would only fail when they start, and say little.
 func (t TakeOver) CheckLibraries() error {
 	var errs []error
-	for _, l := range []struct{ library, key string }{{t.CUDA, "library.cuda"}, {t.NVML, "library.nvml"}} {
+	for _, l := range []struct{ library, key string }{
+		{t.CUDA, "library.cuda"},
+		{t.NVML, "library.nvml"},
+		{t.OpenCL, "library.opencl (empty: containers' OpenCL work takes no turns)"},
+	} {
+		if l.library == "" && l.library == t.OpenCL {
+			continue
+		}
 		if err := checkLibrary(l.library); err != nil {
 			errs = append(errs, fmt.Errorf("%w; run make install, or set %s", err, l.key))
 		}

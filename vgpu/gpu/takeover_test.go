@@ -4,6 +4,7 @@ package gpu
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,5 +125,34 @@ func TestTakeOverRefusesWhatItCanNotDo(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 		})
+	}
+}
+
+// OpenCL's loaders find the layer by a list of layers or by a variable, and load it from
+// a place that no path leads to.
+func TestOpenCLLayerIsFoundByOldAndNewLoaders(t *testing.T) {
+	with := takeOver
+	with.OpenCL = "/opt/vgpu/libvgpu-opencl.so"
+	e, err := with.Edits(driver(), "/run/vgpu/c/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := takeOver.Edits(driver(), "/run/vgpu/c/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var more []string
+	for _, l := range lines(e) {
+		if !slices.Contains(lines(without), l) {
+			more = append(more, l)
+		}
+	}
+	want := []string{
+		"/.vgpu/libvgpu-opencl.so <- /opt/vgpu/libvgpu-opencl.so bind,ro,nosuid,nodev",
+		"/etc/OpenCL/layers/vgpu.lay <- /run/vgpu/c/x/vgpu.lay bind,ro,nosuid,nodev",
+		"env OPENCL_LAYERS=/.vgpu/libvgpu-opencl.so",
+	}
+	if diff := cmp.Diff(want, more); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -103,8 +103,8 @@ func (p *planner) links(files tree) error {
 	for _, name := range programs {
 		links[p.Prefix+"/bin/"+name] = "bin/" + name
 	}
-	for _, name := range []string{"lib/libvgpu-cuda.so", "lib/libvgpu-nvml.so"} {
-		links[libraryDir+"/"+filepath.Base(name)] = name
+	for _, name := range libraries {
+		links[libraryDir+"/"+name] = "lib/" + name
 	}
 	for _, name := range []string{"musl", "simgpu"} {
 		for file := range files {

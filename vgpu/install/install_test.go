@@ -22,7 +22,7 @@ func build(t *testing.T, content string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{
-		"bin/containerd-shim-vgpu-v1", "bin/vgpu", "bin/vgpud", "build/lib/libvgpu-cuda.so", "build/lib/libvgpu-nvml.so",
+		"bin/containerd-shim-vgpu-v1", "bin/vgpu", "bin/vgpud", "build/lib/libvgpu-cuda.so", "build/lib/libvgpu-nvml.so", "build/lib/libvgpu-opencl.so",
 		"build/lib/obj-cuda/gate.o", "build/simgpu/bin/simgpu", "build/simgpu/lib/libcuda.so.999.10",
 		"build/musl/lib/libvgpu-cuda.so", "build/musl/lib/ld-musl-x86_64.path",
 	} {
@@ -116,7 +116,7 @@ func TestWhatIsInstalled(t *testing.T) {
 	install(t, o)
 	for path, want := range map[string]string{
 		"/usr/local/bin/vgpu": "one", "/usr/local/bin/vgpud": "one", "/usr/local/bin/containerd-shim-vgpu-v1": "one",
-		libraryDir + "/libvgpu-cuda.so": "one", libraryDir + "/libvgpu-nvml.so": "one",
+		libraryDir + "/libvgpu-cuda.so": "one", libraryDir + "/libvgpu-nvml.so": "one", libraryDir + "/libvgpu-opencl.so": "one",
 		libraryDir + "/simgpu/lib/libcuda.so.1": "one",
 	} {
 		if got, err := os.ReadFile(o.place(path)); string(got) != want {

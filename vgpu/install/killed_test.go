@@ -36,7 +36,7 @@ func kill(t *testing.T, p *Plan, n int) {
 func oneVersion(t *testing.T, o Options) {
 	t.Helper()
 	seen := map[string]bool{}
-	for _, path := range []string{"/usr/local/bin/vgpu", "/usr/local/bin/vgpud", "/usr/local/bin/" + shimProgram, libraryDir + "/libvgpu-cuda.so", libraryDir + "/libvgpu-nvml.so"} {
+	for _, path := range []string{"/usr/local/bin/vgpu", "/usr/local/bin/vgpud", "/usr/local/bin/" + shimProgram, libraryDir + "/libvgpu-cuda.so", libraryDir + "/libvgpu-nvml.so", libraryDir + "/libvgpu-opencl.so"} {
 		b, err := os.ReadFile(o.place(path))
 		if err != nil && !os.IsNotExist(err) {
 			t.Error(err)

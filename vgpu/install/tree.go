@@ -31,6 +31,9 @@ const (
 	shimProgram = "containerd-shim-vgpu-v1"
 )
 
+// The libraries, of the build and of libraryDir.
+var libraries = []string{"libvgpu-cuda.so", "libvgpu-nvml.so", "libvgpu-opencl.so"}
+
 var programs = []string{shimProgram, "vgpu", "vgpud"}
 
 // tree is one version of the product: files and links by their path in the
@@ -50,7 +53,7 @@ func readTree(dir string) (tree, error) {
 			return nil, fmt.Errorf("nothing to install in %s: %w; run make build there, or name another directory with --from", dir, err)
 		}
 	}
-	for _, name := range []string{"libvgpu-cuda.so", "libvgpu-nvml.so"} {
+	for _, name := range libraries {
 		if err := t.file(dir, lib+"/"+name, "lib/"+name); err != nil {
 			return nil, fmt.Errorf("nothing to install in %s: %w; run make build there, or name another directory with --from", dir, err)
 		}

@@ -86,7 +86,7 @@ func (p *place) vgpud(gpus *gputest.Inventory) (stop func()) {
 	p.t.Helper()
 	cfg := node.DefaultConfig()
 	cfg.State = filepath.Join(p.dir, "vgpu")
-	cfg.Library.CUDA, cfg.Library.NVML = filepath.Join(p.dir, "cuda.so"), filepath.Join(p.dir, "nvml.so")
+	cfg.Library.CUDA, cfg.Library.NVML, cfg.Library.OpenCL = filepath.Join(p.dir, "cuda.so"), filepath.Join(p.dir, "nvml.so"), ""
 	header := elf.Header64{
 		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
 		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT), Ehsize: 64,

@@ -39,16 +39,19 @@ type Config struct {
 
 // LibraryConfig says what goes into containers.
 type LibraryConfig struct {
-	CUDA string   `toml:"cuda"` // libvgpu-cuda.so on this machine
-	NVML string   `toml:"nvml"` // libvgpu-nvml.so, likewise
-	Musl string   `toml:"musl"` // directory of both for musl; empty: none
-	Dirs []string `toml:"dirs"` // library directories of the containers
+	CUDA   string   `toml:"cuda"`   // libvgpu-cuda.so on this machine
+	NVML   string   `toml:"nvml"`   // libvgpu-nvml.so, likewise
+	OpenCL string   `toml:"opencl"` // libvgpu-opencl.so, likewise; empty: none
+	Musl   string   `toml:"musl"`   // directory of the first two for musl; empty: none
+	Dirs   []string `toml:"dirs"`   // library directories of the containers
 }
 
 // SimulatedConfig is for gpus = "sim:N".
 type SimulatedConfig struct {
 	Root    string `toml:"root"`    // of the simulated driver: bin/simgpu, lib/
 	Machine string `toml:"machine"` // directory of the machine; empty: sim in State
+	// OpenCLCPU: an OpenCL device that is a CPU stands for a vGPU's first GPU.
+	OpenCLCPU bool `toml:"opencl_cpu"`
 }
 
 // EngineConfig is the node's policy.
@@ -126,7 +129,7 @@ func DefaultConfig() Config {
 		Version:   1,
 		GPUs:      "auto",
 		State:     "/run/vgpu",
-		Library:   LibraryConfig{CUDA: "/usr/lib/vgpu/libvgpu-cuda.so", NVML: "/usr/lib/vgpu/libvgpu-nvml.so", Musl: "/usr/lib/vgpu/musl", Dirs: gpu.LibraryDirs(runtime.GOARCH)},
+		Library:   LibraryConfig{CUDA: "/usr/lib/vgpu/libvgpu-cuda.so", NVML: "/usr/lib/vgpu/libvgpu-nvml.so", OpenCL: "/usr/lib/vgpu/libvgpu-opencl.so", Musl: "/usr/lib/vgpu/musl", Dirs: gpu.LibraryDirs(runtime.GOARCH)},
 		Simulated: SimulatedConfig{Root: "/usr/lib/vgpu/simgpu"},
 		Engine: EngineConfig{
 			Quantum: Duration(arbiter.DefaultQuantum), DrainDeadline: Duration(arbiter.DefaultDrainDeadline),
@@ -208,11 +211,17 @@ func (c *Config) Check() error {
 	if allowed := checkMetrics(c.Metrics); allowed != "" {
 		bad("metrics", c.Metrics, allowed)
 	}
-	if m := &c.Library.Musl; *m != "" {
-		if !filepath.IsAbs(*m) {
-			bad("library.musl", *m, "an absolute path, or empty")
+	for _, p := range []struct {
+		key   string
+		value *string
+	}{{"library.musl", &c.Library.Musl}, {"library.opencl", &c.Library.OpenCL}} {
+		if *p.value == "" {
+			continue
 		}
-		*m = filepath.Clean(*m)
+		if !filepath.IsAbs(*p.value) {
+			bad(p.key, *p.value, "an absolute path, or empty")
+		}
+		*p.value = filepath.Clean(*p.value)
 	}
 	if len(c.Library.Dirs) == 0 {
 		bad("library.dirs", "", "a list of absolute paths, not empty")

@@ -93,7 +93,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 		os.RemoveAll(filepath.Join(d.dirs, stale))
 	}
 
-	dir, err := makeDir(d.dirs, id, req.Count)
+	dir, err := makeDir(d.dirs, id, req.Count, openCLDevices(d.inventory.GPUs(), d.openCLOnCPU()))
 	if err != nil {
 		return nil, err
 	}

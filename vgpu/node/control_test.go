@@ -35,6 +35,7 @@ func TestCreateMakesADirectoryForTheContainer(t *testing.T) {
 	dir := n.create("a", "gpus=2", "memory=1Gi", "weight=7", "priority=high", "quantum=5ms")
 	for name, mode := range map[string]os.FileMode{
 		".": 0o755 | os.ModeDir, "sock": 0o666 | os.ModeSocket, "vgpu.json": 0o444, "libcuda.so": 0o444, "libnvidia-ml.so": 0o444,
+		"libvgpu-opencl.so": 0o444, "vgpu.lay": 0o444, "gpus": 0o444,
 	} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
@@ -55,6 +56,13 @@ func TestCreateMakesADirectoryForTheContainer(t *testing.T) {
 	}
 	if err != nil || about["version"] != 1.0 || about["gpus"] != 2.0 || about["id"] != n.vgpu("a").GetId() {
 		t.Errorf("vgpu.json: %v %v", about, err)
+	}
+	// Of each GPU that the container may be given.
+	if data, err := os.ReadFile(filepath.Join(dir, "gpus")); err != nil || strings.Count(string(data), "GPU-") != 2 || strings.Contains(string(data), "cpu") {
+		t.Errorf("gpus: %q %v", data, err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "vgpu.lay")); err != nil || string(data) != "/.vgpu/libvgpu-opencl.so\n" {
+		t.Errorf("vgpu.lay: %q %v", data, err)
 	}
 	v := n.vgpu("a")
 	if v.GetCount() != 2 || v.GetMemoryBytes() != 1<<30 || v.GetWeight() != 7 || v.GetPriority() != "high" ||

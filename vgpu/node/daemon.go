@@ -80,7 +80,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 	d := &Daemon{
 		told: make(unmanaged),
 		cfg:  cfg, state: state, listen: listen, log: log, inventory: inventory, build: build, started: time.Now(),
-		takeOver: gpu.TakeOver{CUDA: cfg.Library.CUDA, NVML: cfg.Library.NVML, Dirs: cfg.Library.Dirs},
+		takeOver: gpu.TakeOver{CUDA: cfg.Library.CUDA, NVML: cfg.Library.NVML, OpenCL: cfg.Library.OpenCL, Dirs: cfg.Library.Dirs},
 		dirs:     filepath.Join(state.dir, "c"),
 		ended:    make(chan struct{}),
 		claims:   newClaims(),

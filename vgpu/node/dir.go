@@ -3,6 +3,7 @@
 package node
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -35,10 +37,28 @@ type description struct {
 
 const descriptionFile = "vgpu.json"
 
+// openCLDevices tells the OpenCL layer which devices are GPUs of the node: hooks/gate/wire.h
+// has the form. cpu: one that is a CPU stands for the vGPU's first GPU.
+func openCLDevices(gpus []gpu.GPU, cpu bool) []byte {
+	var b bytes.Buffer
+	for _, g := range gpus {
+		fmt.Fprintf(&b, "%s %s\n", g.UUID, g.PCIBusID)
+	}
+	if cpu {
+		b.WriteString("cpu\n")
+	}
+	return b.Bytes()
+}
+
+// openCLOnCPU says whether OpenCL devices that are CPUs stand for GPUs.
+func (d *Daemon) openCLOnCPU() bool {
+	return d.cfg.Simulated.OpenCLCPU && strings.HasPrefix(d.inventory.Name(), "sim:")
+}
+
 // makeDir makes the directory of a vGPU, without its socket, and returns its
-// name. The directory is what a container mounts, so it stays the same one as
+// name. devices is what its file of GPUs says. The directory is what a container mounts, so it stays the same one as
 // long as the vGPU lives.
-func makeDir(parent, id string, gpus int) (_ string, retErr error) {
+func makeDir(parent, id string, gpus int, devices []byte) (_ string, retErr error) {
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
 		return "", fmt.Errorf("failed to name a vGPU's directory: %w", err)
@@ -65,6 +85,10 @@ func makeDir(parent, id string, gpus int) (_ string, retErr error) {
 		descriptionFile:  append(about, '\n'),
 		gpu.RealCUDAFile: nil, // mount points for the real libraries
 		gpu.RealNVMLFile: nil,
+		// Of the OpenCL layer: its mount point, what loaders read, what it reads.
+		gpu.OpenCLFile:     nil,
+		gpu.OpenCLListFile: []byte(gpu.OpenCL + "\n"),
+		wire.GPUs:          devices,
 	} {
 		path := filepath.Join(dir, file)
 		if err := os.WriteFile(path, content, 0o400); err != nil {

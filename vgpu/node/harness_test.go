@@ -67,7 +67,7 @@ type settings struct {
 func (s settings) config(state string) Config {
 	cfg := DefaultConfig()
 	cfg.State = state
-	cfg.Library.CUDA, cfg.Library.NVML = state+".so", state+"-nvml.so"
+	cfg.Library.CUDA, cfg.Library.NVML, cfg.Library.OpenCL = state+".so", state+"-nvml.so", ""
 	if s.quantum == 0 {
 		s.quantum = 10 * time.Second // does not end by itself in a test
 	}

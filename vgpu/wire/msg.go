@@ -25,6 +25,9 @@ const (
 // Socket is the name of a vGPU's socket in its directory.
 const Socket = "sock"
 
+// GPUs is the name of the file there that says which GPUs the vGPU may be given.
+const GPUs = "gpus"
+
 // Type is what a message says.
 type Type uint16
 

@@ -26,7 +26,7 @@ func Serve(t *testing.T, s nvmltest.Server, state string, library node.LibraryCo
 	}
 	cfg := node.DefaultConfig()
 	cfg.State, cfg.Socket = state, filepath.Join(state, "vgpud.sock")
-	cfg.Library.CUDA, cfg.Library.NVML = library.CUDA, library.NVML
+	cfg.Library.CUDA, cfg.Library.NVML, cfg.Library.OpenCL = library.CUDA, library.NVML, library.OpenCL
 	opened, err := node.OpenState(cfg.State)
 	if err != nil {
 		t.Fatal(err)
