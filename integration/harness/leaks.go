@@ -51,7 +51,7 @@ func (n *Node) leaks(ctx context.Context) []string {
 		}
 	}
 	for _, m := range MountsUnder(n.Dir) {
-		if !slices.Contains(n.memories, m) && !slices.ContainsFunc(n.overlays, func(o *Overlay) bool { return m == o.Rootfs || m == o.memory }) {
+		if !slices.Contains(n.memories, m) && !slices.ContainsFunc(n.overlays, func(o *Overlay) bool { return m == o.Rootfs || m == o.memory || slices.Contains(o.above, m) }) {
 			left = append(left, "mount "+m)
 		}
 	}

@@ -18,6 +18,7 @@ type Overlay struct {
 	Rootfs string
 
 	memory string
+	above  []string // mounts in Rootfs
 }
 
 // NewOverlay mounts an overlay below dir.
@@ -38,23 +39,42 @@ func NewOverlay(dir string) (_ *Overlay, err error) {
 			err = errors.Join(err, o.Close())
 		}
 	}()
-	upper, work := filepath.Join(o.memory, "upper"), filepath.Join(o.memory, "work")
-	for _, d := range []string{upper, work} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			return nil, err
-		}
-	}
-	options := fmt.Sprintf("lowerdir=/,upperdir=%s,workdir=%s", upper, work)
-	if err := unix.Mount("overlay", o.Rootfs, "overlay", 0, options); err != nil {
-		return nil, fmt.Errorf("failed to mount an overlay of / on %s: %w", o.Rootfs, err)
+	if err := o.mount("", "/", o.Rootfs); err != nil {
+		return nil, err
 	}
 	return o, nil
+}
+
+// mount mounts an overlay of lower, with layers of its own by this name.
+func (o *Overlay) mount(name, lower, on string) error {
+	upper, work := filepath.Join(o.memory, "upper"+name), filepath.Join(o.memory, "work"+name)
+	for _, d := range []string{upper, work} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return err
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", lower, upper, work)
+	if err := unix.Mount("overlay", on, "overlay", 0, options); err != nil {
+		return fmt.Errorf("failed to mount an overlay of %s on %s: %w", lower, on, err)
+	}
+	return nil
+}
+
+// Above puts a directory of the tree above this machine's.
+func (o *Overlay) Above(tree, dir string) error {
+	on := filepath.Join(o.Rootfs, dir)
+	// Not above the root itself: that has the tree in it, and no layer may have another.
+	if err := o.mount("-"+dir, filepath.Join(tree, dir)+":/"+dir, on); err != nil {
+		return err
+	}
+	o.above = append(o.above, on)
+	return nil
 }
 
 // Close unmounts everything; it may be called again.
 func (o *Overlay) Close() error {
 	var errs []error
-	for _, m := range []string{o.Rootfs, o.memory} {
+	for _, m := range append(o.above, o.Rootfs, o.memory) {
 		if err := unix.Unmount(m, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("failed to unmount %s: %w", m, err))
 		}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package opencl
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
+	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
+)
+
+// busybox is the root file system of containers that ask for no other, tools that which
+// setup.sh opencl brings in, and built a directory in the repository for what is built
+// here and for what PoCL and hashcat have compiled: the next run finds it.
+var busybox, tools, built string
+
+func TestMain(m *testing.M) {
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, "the tests can not run:", err)
+		os.Exit(1)
+	}
+	status := harnesstest.Main(m, &busybox)
+	if doc := os.Getenv("VGPU_OPENCL_DOC"); status == 0 && doc != "" {
+		if err := os.WriteFile(doc, page(), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+func prepare() error {
+	paths, err := harness.DefaultPaths()
+	if err != nil {
+		return err
+	}
+	if tools, err = filepath.EvalSymlinks(filepath.Join(paths.Tools, "opencl")); err != nil {
+		return fmt.Errorf("there are no OpenCL programs: %w; run make setup-opencl", err)
+	}
+	built = filepath.Join(paths.Root, "build", "opencl")
+	if err := os.MkdirAll(filepath.Join(built, "home"), 0o755); err != nil {
+		return err
+	}
+	out, err := exec.Command("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", filepath.Join(tools, "usr/include"),
+		"-o", filepath.Join(built, "witness"), "testdata/witness.c", filepath.Join(tools, "usr/lib/x86_64-linux-gnu/libOpenCL.so")).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("cc: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package opencl
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
+)
+
+// program is one that nobody here wrote, or a few lines in its language.
+type program struct {
+	name, does string
+	args       []string // "/meeting NAME OF" is added if it meets
+	meets      bool
+	// result is what must be the same alone and beside others; version is in its first
+	// group.
+	result  *regexp.Regexp
+	version *regexp.Regexp
+	same    string // what result is, for the table
+}
+
+var programs = []program{
+	{
+		name: "clinfo", does: "lists platforms and devices", same: "all it lists",
+		args:    []string{"/usr/bin/clinfo", "--raw"},
+		result:  regexp.MustCompile(`(?s).+`),
+		version: regexp.MustCompile(`CL_PLATFORM_VERSION\s+(OpenCL \S+ PoCL \S+)`),
+	},
+	{
+		name: "clpeak", does: "measures what a launch costs", same: "that it is measured (the number is the machine's)",
+		args:    []string{"/usr/bin/clpeak", "--kernel-latency"},
+		result:  regexp.MustCompile(`(?m)^ +[a-zA-Z][a-zA-Z0-9 ()-]+:`),
+		version: regexp.MustCompile(`Driver version\s*:\s*(\S+)`),
+	},
+	{
+		name: "PyOpenCL", does: "arrays, a kernel from source, a reduction, an image", same: "sums and pixels", meets: true,
+		args:    []string{"/usr/bin/python3", "/testdata/arrays.py"},
+		result:  regexp.MustCompile(`(?m)^(\d+ sum|image).*`),
+		version: regexp.MustCompile(`(?m)^pyopencl (\S+)`),
+	},
+}
+
+// runAt runs a program in so many containers at once, and returns what each says.
+func (n node) runAt(p program, of int) (said []string, containers []*harness.Container) {
+	n.T.Helper()
+	meeting := n.T.TempDir()
+	testdata, err := filepath.Abs("testdata")
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	for i := range of {
+		args := p.args
+		if p.meets {
+			args = append(args[:len(args):len(args)], "/meeting", fmt.Sprint(i), fmt.Sprint(of))
+		}
+		containers = append(containers, n.launch(harness.Spec{
+			ID: fmt.Sprintf("%s-%d-%d", strings.ToLower(p.name), of, i), Args: args,
+			Annotations: map[string]string{"vgpu-shim.dev/memory": "2Gi"},
+			Mounts: []string{
+				fmt.Sprintf("type=bind,src=%s,dst=/meeting,options=rbind:rw", meeting),
+				fmt.Sprintf("type=bind,src=%s,dst=/testdata,options=rbind:ro", testdata),
+			},
+		}))
+	}
+	for _, c := range containers {
+		said = append(said, n.exits(c))
+	}
+	return said, containers
+}
+
+// A program gives the same result beside one and beside three others as alone.
+func TestProgramsGiveTheSameResultTogether(t *testing.T) {
+	n := start(t, true)
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			n := node{n.Sub(t), n.rootfs}
+			alone, _ := n.runAt(p, 1)
+			want := strings.Join(p.result.FindAllString(alone[0], -1), "\n")
+			version := p.version.FindStringSubmatch(alone[0])
+			if want == "" || version == nil {
+				t.Fatalf("alone it says\n%s", alone[0])
+			}
+			for _, of := range []int{2, 4} {
+				said, containers := n.runAt(p, of)
+				for i, s := range said {
+					if got := strings.Join(p.result.FindAllString(s, -1), "\n"); got != want {
+						t.Errorf("beside %d others %s says\n%s\nalone\n%s", of-1, containers[i].ID, got, want)
+					}
+				}
+				for _, c := range containers {
+					last := n.gone(c)
+					if last.Ungated != 0 || (p.name != "clinfo") != (last.Usage.Submissions > 0) {
+						t.Errorf("vgpu ps shows %+v of %s", last, c.ID)
+					}
+				}
+			}
+			if !t.Failed() {
+				table.Programs = append(table.Programs, programRow{p.name, version[1], p.does, p.same})
+			}
+		})
+	}
+}
+
+// What the container has of memory is what OpenCL tells.
+func TestDeviceTellsTheContainersMemory(t *testing.T) {
+	n := start(t, true)
+	for memory, want := range map[string]string{"1Gi": "1073741824", "512Mi": "536870912"} {
+		c := n.launch(harness.Spec{
+			ID: "m" + strings.ToLower(memory), Args: []string{"/usr/bin/clinfo", "--raw"},
+			Annotations: map[string]string{"vgpu-shim.dev/memory": memory},
+		})
+		out := n.exits(c)
+		for _, info := range []string{"CL_DEVICE_GLOBAL_MEM_SIZE", "CL_DEVICE_MAX_MEM_ALLOC_SIZE"} {
+			if !regexp.MustCompile(info + `\s+` + want + `\n`).MatchString(out) {
+				t.Errorf("%s: no %s of %s in\n%s", memory, info, want, out)
+			}
+		}
+	}
+}
+
+// CUDA and OpenCL in one container are clients of one vGPU, whose turns both have: while
+// the one computes without end, the other gets on, and so does another container.
+func TestCUDAAndOpenCLShareOneGrant(t *testing.T) {
+	n := start(t, true)
+	meeting := t.TempDir()
+	both := n.launch(harness.Spec{
+		ID:   "both",
+		Args: []string{"/bin/sh", "-c", "/programs/hog --ms 0 --kernels /kernels & until [ -e /meeting/0 ] && [ -e /meeting/1 ]; do sleep 0.1; done & exec /built/witness /meeting 0 2 10"},
+		Mounts: []string{
+			fmt.Sprintf("type=bind,src=%s,dst=/meeting,options=rbind:rw", meeting),
+			fmt.Sprintf("type=bind,src=%s,dst=/programs,options=rbind:ro", n.Paths.Workload),
+			fmt.Sprintf("type=bind,src=%s,dst=/kernels,options=rbind:ro", n.Paths.Kernels),
+		},
+	})
+	n.Wait(func() error {
+		last, err := n.ps(both)
+		if err == nil && last.Clients != 2 {
+			err = fmt.Errorf("vgpu ps shows %+v", last)
+		}
+		return err
+	})
+	other := n.launch(harness.Spec{
+		ID: "other", Args: []string{"/built/witness", "/meeting", "1", "2", "10"},
+		Mounts: []string{fmt.Sprintf("type=bind,src=%s,dst=/meeting,options=rbind:rw", meeting)},
+	})
+	one, two := parse(t, n.exits(both)), parse(t, n.exits(other))
+	if pairs := overlaps([]ran{one, two}); pairs != 0 {
+		t.Errorf("%d pairs of commands of two containers ran at once", pairs)
+	}
+	if one.sum != two.sum {
+		t.Errorf("the same work gives %d and %d", one.sum, two.sum)
+	}
+	if last, err := n.ps(both); err != nil || last.Clients != 1 { // the hog is left
+		t.Errorf("vgpu ps shows %+v, %v", last, err)
+	}
+}
+
+// An image without any OpenCL has a variable and two files more, and runs as before.
+func TestImageWithoutALoaderIsLeftAlone(t *testing.T) {
+	n := start(t, true)
+	out := n.Run(harness.Spec{ID: "plain", Args: []string{"/bin/sh", "-c", "echo $OPENCL_LAYERS; cat /etc/OpenCL/layers/vgpu.lay"}})
+	if out != "/.vgpu/libvgpu-opencl.so\n/.vgpu/libvgpu-opencl.so\n" {
+		t.Errorf("it says %q", out)
+	}
+	if _, err := os.Stat(filepath.Join(busybox, "usr/lib/libOpenCL.so.1")); err == nil {
+		t.Error("its root file system has a loader")
+	}
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * witness DIR NAME OF ROUNDS [WAIT_MS] computes in bursts on a queue that profiles, and
+ * prints a line for each command, "command START END", as the implementation says, in
+ * nanoseconds of its own clock, which is that of the machine; "latency" of each burst,
+ * from its first call to its result, in microseconds; at the end "took", likewise, and
+ * "sum". It begins when all of a meeting have made a file in DIR.
+ */
+#define _GNU_SOURCE
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define OK(call) do { \
+	cl_int ok_ = (call); \
+	if (ok_ != CL_SUCCESS) { \
+		fprintf(stderr, "%s returned %d\n", #call, (int)ok_); \
+		exit(1); \
+	} \
+} while (0)
+
+#define ITEMS 64
+#define BURST 4
+
+static const char *source =
+	"kernel void spin(global uint *a, uint n) {"
+	"	uint x = a[get_global_id(0)];"
+	"	for (uint i = 0; i < n; i++) x = x * 1664525u + 1013904223u;"
+	"	a[get_global_id(0)] = x; }";
+
+static void meet(const char *dir, const char *name, int of)
+{
+	char path[512];
+	FILE *f;
+	int n;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	f = fopen(path, "w");
+	if (!f) {
+		perror(path);
+		exit(1);
+	}
+	fclose(f);
+	do {
+		DIR *d = opendir(dir);
+		struct dirent *e;
+
+		n = 0;
+		while (d && (e = readdir(d)))
+			n += e->d_name[0] != '.';
+		if (d)
+			closedir(d);
+		usleep(1000);
+	} while (n < of);
+}
+
+static unsigned long now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (unsigned long)ts.tv_sec * 1000000 + (unsigned long)ts.tv_nsec / 1000;
+}
+
+int main(int argc, char **argv)
+{
+	int rounds = argc > 4 ? atoi(argv[4]) : 0, wait_ms = argc > 5 ? atoi(argv[5]) : 0;
+	cl_uint n = 40000, out[ITEMS], sum = 0;
+	size_t items = ITEMS, one = 1;
+	unsigned long met;
+	cl_event event[BURST];
+	cl_platform_id platform;
+	cl_device_id device;
+	cl_command_queue queue;
+	cl_context context;
+	cl_program program;
+	cl_kernel kernel;
+	cl_mem a;
+	cl_int r;
+
+	if (argc < 5)
+		return 2;
+	OK(clGetPlatformIDs(1, &platform, NULL));
+	OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 1, &device, NULL));
+	context = clCreateContext(NULL, 1, &device, NULL, NULL, &r);
+	OK(r);
+	queue = clCreateCommandQueue(context, device, CL_QUEUE_PROFILING_ENABLE, &r);
+	OK(r);
+	program = clCreateProgramWithSource(context, 1, &source, NULL, &r);
+	OK(r);
+	OK(clBuildProgram(program, 1, &device, "", NULL, NULL));
+	kernel = clCreateKernel(program, "spin", &r);
+	OK(r);
+	for (int i = 0; i < ITEMS; i++)
+		out[i] = (cl_uint)i;
+	a = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, sizeof(out), out, &r);
+	OK(r);
+	OK(clSetKernelArg(kernel, 0, sizeof(a), &a));
+	OK(clSetKernelArg(kernel, 1, sizeof(n), &n));
+	/* The first launch compiles it for its size. */
+	OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, &one, 0, NULL, NULL));
+	OK(clFinish(queue));
+	meet(argv[1], argv[2], atoi(argv[3]));
+	met = now_us();
+	for (int i = 0; i < rounds; i++) {
+		unsigned long began = now_us();
+
+		for (int j = 0; j < BURST; j++)
+			OK(clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &items, &one, 0, NULL, &event[j]));
+		OK(clFinish(queue));
+		printf("latency %lu\n", now_us() - began);
+		for (int j = 0; j < BURST; j++) {
+			cl_ulong start, end;
+
+			OK(clGetEventProfilingInfo(event[j], CL_PROFILING_COMMAND_START, sizeof(start), &start, NULL));
+			OK(clGetEventProfilingInfo(event[j], CL_PROFILING_COMMAND_END, sizeof(end), &end, NULL));
+			printf("command %llu %llu\n", (unsigned long long)start, (unsigned long long)end);
+			OK(clReleaseEvent(event[j]));
+		}
+		if (wait_ms)
+			usleep((useconds_t)wait_ms * 1000);
+	}
+	printf("took %lu\n", now_us() - met);
+	OK(clEnqueueReadBuffer(queue, a, CL_TRUE, 0, sizeof(out), out, 0, NULL, NULL));
+	for (int i = 0; i < ITEMS; i++)
+		sum += out[i];
+	printf("sum %u\n", sum);
+	OK(clReleaseMemObject(a));
+	OK(clReleaseKernel(kernel));
+	OK(clReleaseProgram(program));
+	OK(clReleaseCommandQueue(queue));
+	OK(clReleaseContext(context));
+	return 0;
+}
