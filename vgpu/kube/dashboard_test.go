@@ -26,26 +26,26 @@ import (
 	vgpumetrics "github.com/vgpu-shim/vgpu/vgpu/metrics"
 )
 
-// vgpud is one that has one of everything, so that each metric is there.
-type vgpud struct{}
+// oneOfEach is a vgpud that has one of everything, so that each metric is there.
+type oneOfEach struct{}
 
-func (vgpud) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error) {
+func (oneOfEach) Info(context.Context, *v1.InfoRequest) (*v1.InfoResponse, error) {
 	return &v1.InfoResponse{}, nil
 }
 
-func (vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
+func (oneOfEach) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
 	return &v1.ListResponse{Vgpus: []*v1.VGPU{{Id: "00aa", Memory: []*v1.Memory{{Gpu: "GPU-1"}}}}}, nil
 }
 
-func (vgpud) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
+func (oneOfEach) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse, error) {
 	return &v1.ListGPUsResponse{Gpus: []*v1.GPU{{Uuid: "GPU-1", MemoryFreeBytes: new(uint64)}}}, nil
 }
 
-func (vgpud) ListProcesses(context.Context, *v1.ListProcessesRequest) (*v1.ListProcessesResponse, error) {
+func (oneOfEach) ListProcesses(context.Context, *v1.ListProcessesRequest) (*v1.ListProcessesResponse, error) {
 	return &v1.ListProcessesResponse{}, nil
 }
 
-func (vgpud) Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error) {
+func (oneOfEach) Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error) {
 	return &v1.StatsResponse{LogLinesDropped: new(uint64)}, nil
 }
 
@@ -55,7 +55,7 @@ func exported(t *testing.T) map[string][]string {
 	registry := prometheus.NewRegistry()
 	m := newMetrics(registry)
 	m.observe("prepare", time.Now(), nil)
-	daemon := vgpumetrics.Handler(vgpud{}, log.New(t.Output(), "", 0))
+	daemon := vgpumetrics.Handler(oneOfEach{}, log.New(t.Output(), "", 0))
 	kubelet := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	found := map[string][]string{}
 	for _, serve := range []func(*httptest.ResponseRecorder){

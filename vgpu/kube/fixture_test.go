@@ -5,14 +5,11 @@ package kube
 import (
 	"bytes"
 	"context"
-	"debug/elf"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -36,7 +33,7 @@ import (
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
-	"github.com/vgpu-shim/vgpu/vgpu/node"
+	"github.com/vgpu-shim/vgpu/vgpu/node/nodetest"
 )
 
 // patience is how long a test waits for what must happen. It only ends a test that
@@ -84,54 +81,7 @@ func (p *place) config() Config {
 // vgpud starts a vgpud in the directory; stop ends it.
 func (p *place) vgpud(gpus *gputest.Inventory) (stop func()) {
 	p.t.Helper()
-	cfg := node.DefaultConfig()
-	cfg.State = filepath.Join(p.dir, "vgpu")
-	cfg.Library.CUDA, cfg.Library.NVML, cfg.Library.OpenCL = filepath.Join(p.dir, "cuda.so"), filepath.Join(p.dir, "nvml.so"), ""
-	header := elf.Header64{
-		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
-		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT), Ehsize: 64,
-	}
-	if runtime.GOARCH == "arm64" {
-		header.Machine = uint16(elf.EM_AARCH64)
-	}
-	var library bytes.Buffer
-	if err := binary.Write(&library, binary.LittleEndian, header); err != nil {
-		p.t.Fatal(err)
-	}
-	for _, path := range []string{cfg.Library.CUDA, cfg.Library.NVML} {
-		if err := os.WriteFile(path, library.Bytes(), 0o600); err != nil {
-			p.t.Fatal(err)
-		}
-	}
-	if err := cfg.Check(); err != nil {
-		p.t.Fatal(err)
-	}
-	state, err := node.OpenState(cfg.State)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	log := logrus.New()
-	log.SetOutput(p.t.Output())
-	d, err := node.New(cfg, state, nil, gpus, logrus.NewEntry(log), node.Build{Version: "test"})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- d.Serve(ctx) }()
-	var stopped bool
-	stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-ended; err != nil {
-			p.t.Errorf("vgpud ended: %v", err)
-		}
-	}
-	p.t.Cleanup(stop)
-	return stop
+	return nodetest.Start(p.t, gpus, filepath.Join(p.dir, "vgpu"), nodetest.Library(p.t, p.dir))
 }
 
 // control asks vgpud.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/vgpud"
 )
 
 // firstWord is how long a claim waits for a vgpud that has not said anything yet.
@@ -115,9 +116,14 @@ func (d *Driver) gpus(ctx context.Context) ([]*v1.GPU, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, &unreachable{d.cfg.Address, ctx.Err()}
+			return nil, &vgpud.Unreachable{Address: d.cfg.Address, Cause: ctx.Err()}
 		}
 	}
+}
+
+// ask puts a question to vgpud.
+func (d *Driver) ask(ctx context.Context, question func(context.Context, v1.ControlClient) error) error {
+	return vgpud.Address(d.cfg.Address).Ask(ctx, question)
 }
 
 // tell tells vgpud of a claim.
@@ -158,7 +164,7 @@ func (d *Driver) unprepare(ctx context.Context, uid types.UID) error {
 	}
 	d.step("no cdi")
 	err := d.forget(ctx, uid)
-	if isUnreachable(err) {
+	if vgpud.IsUnreachable(err) {
 		// A pod must not hang in Terminating because vgpud is down: it is told
 		// when it is back.
 		d.cfg.Log.WithField("uid", uid).WithError(err).Warn("a claim was released without vgpud, which will be told")

@@ -23,6 +23,7 @@ import (
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/kube/v1alpha1"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/vgpud"
 )
 
 // statusSlots is how many claims at most get a new status in one StatusInterval. So a
@@ -72,7 +73,7 @@ func (d *Driver) tellStatus() {
 		}
 		r, devices, err := d.stale(d.ctx, said, time.Now())
 		if err != nil {
-			if !isUnreachable(err) { // vgpud's absence is told elsewhere
+			if !vgpud.IsUnreachable(err) { // vgpud's absence is told elsewhere
 				d.cfg.Log.WithError(err).Warn("the status of claims is not known")
 			}
 			continue
@@ -184,6 +185,9 @@ func ready(device string, gpus []*v1.GPU) metav1.Condition {
 	}
 	return c
 }
+
+// answerTimeout is for one question to the API server.
+const answerTimeout = 5 * time.Second
 
 // writeStatus gives a claim a status, unless it has it.
 func (d *Driver) writeStatus(ctx context.Context, r *record, devices []resourceapi.AllocatedDeviceStatus) error {

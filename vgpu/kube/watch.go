@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/vgpud"
 )
 
 // redialInterval is the pause between two tries to reach vgpud.
@@ -49,43 +50,22 @@ func (d *Driver) watchVgpud() {
 
 // watchOnce follows one vgpud to its end; found is called at its first word.
 func (d *Driver) watchOnce(found func()) error {
-	client, err := d.dial(d.ctx)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	control := v1.NewControlClient(client)
-	limited, cancel := context.WithTimeout(d.ctx, answerTimeout)
-	defer cancel()
-	info, err := control.Info(limited, &v1.InfoRequest{})
-	if err != nil {
-		return d.answered(err)
-	}
-	stream, err := control.WatchGPUs(d.ctx, &v1.WatchGPUsRequest{})
-	if err != nil {
-		return d.answered(err)
-	}
 	first := true
-	for {
-		list, err := stream.Recv()
-		if err != nil {
-			return d.answered(err)
-		}
+	return vgpud.Address(d.cfg.Address).Follow(d.ctx, func(info *v1.InfoResponse, gpus []*v1.GPU) {
 		if first {
 			first = false
 			found()
 			// One that lost its store, or was away when a claim came or went.
 			d.tellAll()
-			d.cfg.Log.WithField("vgpud", info.GetVersion()).WithField("gpus", len(list.GetGpus())).Info("found vgpud")
+			d.cfg.Log.WithField("vgpud", info.GetVersion()).WithField("gpus", len(gpus)).Info("found vgpud")
 		}
 		d.update(func(s *snapshot) {
-			gpus := list.GetGpus()
 			if gpus == nil {
 				gpus = []*v1.GPU{}
 			}
 			*s = snapshot{gpus: gpus, driver: info.GetDriverVersion(), there: true, at: time.Now()}
 		})
-	}
+	})
 }
 
 // tellAll tells vgpud of all claims as the checkpoint has them.
@@ -175,7 +155,7 @@ func (d *Driver) reserved(c *resourceapi.ResourceClaim) {
 		}
 	}
 	// vgpud is told of all claims when it is back.
-	if err != nil && !errors.Is(err, context.Canceled) && !isUnreachable(err) {
+	if err != nil && !errors.Is(err, context.Canceled) && !vgpud.IsUnreachable(err) {
 		d.cfg.Log.WithField("uid", c.UID).WithError(err).Error("a pod that shares a claim can not be made known")
 	}
 }
