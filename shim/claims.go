@@ -19,8 +19,13 @@ import (
 // claimed are the pointers to Kubernetes claims that a container has, each once.
 func claimed(s bundle.Summary) (out []claim.Pointer) {
 	seen := map[claim.Pointer]bool{}
-	for _, source := range s.Sources() {
-		if p, ok := claim.Parse(source); ok && !seen[p] {
+	for _, at := range s.Places() {
+		p, ok := claim.Parse(at.Source)
+		if at.Destination == claim.LimitsDestination {
+			in := pod(s)
+			p, ok = claim.OfLimits(in.GetUid(), in.GetContainer()), true
+		}
+		if ok && !seen[p] {
 			seen[p] = true
 			out = append(out, p)
 		}
@@ -67,7 +72,11 @@ func messages(pointers []claim.Pointer) (out []*v1.ClaimPointer) {
 // unpoint takes the pointers away, which lead nowhere.
 func unpoint(pointers []claim.Pointer) (out []oci.Edit) {
 	for _, p := range pointers {
-		out = append(out, oci.NoMount{Source: p.Source()})
+		if claim.IsOfLimits(p.UID) {
+			out = append(out, oci.NoMount{Destination: claim.LimitsDestination})
+		} else {
+			out = append(out, oci.NoMount{Source: p.Source()})
+		}
 	}
 	return out
 }

@@ -59,14 +59,16 @@ func (m Mount) validate() error {
 	return nil
 }
 
-// NoMount removes the mounts of a source.
-type NoMount struct{ Source string }
+// NoMount removes the mounts of a source, or those at a destination.
+type NoMount struct{ Source, Destination string }
 
 var _ Edit = NoMount{}
 
 // Apply implements Edit.
 func (n NoMount) Apply(s *Spec) error {
-	s.mounts.remove(func(m Mount) bool { return m.Source == n.Source })
+	s.mounts.remove(func(m Mount) bool {
+		return n.Source != "" && m.Source == n.Source || n.Destination != "" && m.Destination == n.Destination
+	})
 	return nil
 }
 

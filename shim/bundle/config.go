@@ -51,22 +51,20 @@ type Summary struct {
 	Mounts json.RawMessage `json:"mounts"`
 }
 
-// Sources are those of the mounts. A spec whose mounts can not be read has none: the
+// Place is where a mount is from and to.
+type Place struct {
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
+}
+
+// Places are those of the mounts. A spec whose mounts can not be read has none: the
 // runtime will say what is wrong with it.
-func (s Summary) Sources() []string {
-	var mounts []struct {
-		Source string `json:"source"`
-	}
-	if json.Unmarshal(s.Mounts, &mounts) != nil {
+func (s Summary) Places() []Place {
+	var places []Place
+	if json.Unmarshal(s.Mounts, &places) != nil {
 		return nil
 	}
-	var out []string
-	for _, m := range mounts {
-		if m.Source != "" {
-			out = append(out, m.Source)
-		}
-	}
-	return out
+	return places
 }
 
 // DeviceRule is a rule of the device cgroup. A number that is absent, or negative,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claim has the one thing that the Kubernetes driver and the shim say to each
-// other: the pointer to a claim in a container's config.json.
+// Package claim has the one thing that the Kubernetes driver, or the device plugin, and
+// the shim say to each other: the pointer to a claim in a container's config.json.
 //
 // The CDI edits of a claim are a bind mount, and nothing else. Its source does not
 // exist: it names the claim and the request. The shim takes the mount away and asks

@@ -127,8 +127,8 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 			"claims.claim": claim, "claims.request": name,
 		}},
 		"SetClaim": {&v1.SetClaimRequest{}, map[string][]bad{
-			"claim.uid": claim, "claim.namespace": name, "claim.name": name,
-			"claim.requests.name": name, "claim.requests.annotations": annotations,
+			"claim.uid": claim, "claim.namespace": text, "claim.name": name,
+			"claim.requests.name": name, "claim.requests.annotations": annotations, "claim.requests.refusal": text,
 			"claim.pods.namespace": text, "claim.pods.name": text, "claim.pods.uid": text, "claim.pods.container": text,
 		}},
 		"DeleteClaim": {&v1.DeleteClaimRequest{}, map[string][]bad{"uid": claim}},

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/claim"
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
@@ -59,7 +60,12 @@ func (d *Daemon) setClaim(c *v1.Claim) error {
 	if err := checkClaim(c); err != nil {
 		return err
 	}
+	gives := false
 	for _, r := range c.GetRequests() {
+		if r.GetRefusal() != "" {
+			continue
+		}
+		gives = true
 		req, err := request.Parse(r.GetAnnotations(), "", 1)
 		if err == nil {
 			err = possible(d.inventory.GPUs(), req)
@@ -71,6 +77,11 @@ func (d *Daemon) setClaim(c *v1.Claim) error {
 	defer d.alone(claimKey(c.GetUid()))()
 	if proto.Equal(d.claims.get(c.GetUid()), c) {
 		return nil
+	}
+	if gives {
+		if err := d.countedOnce(c); err != nil {
+			return err
+		}
 	}
 	data, err := protojson.Marshal(c)
 	if err != nil {
@@ -195,7 +206,7 @@ func (c *claims) lookUp(pod *v1.Pod, pointers []*v1.ClaimPointer) (_ *v1.Resolve
 	defer c.mu.Unlock()
 	resp := &v1.ResolveClaimsResponse{}
 	for _, claim := range c.all {
-		resp.Claimed = resp.GetClaimed() || reservedFor(claim, pod)
+		resp.Claimed = resp.GetClaimed() || reservedForPod(claim, pod)
 	}
 	for _, p := range pointers {
 		claim := c.all[p.GetClaim()]
@@ -209,6 +220,9 @@ func (c *claims) lookUp(pod *v1.Pod, pointers []*v1.ClaimPointer) (_ *v1.Resolve
 		i := slices.IndexFunc(claim.GetRequests(), func(g *v1.ClaimGrant) bool { return g.GetName() == p.GetRequest() })
 		if i < 0 {
 			return nil, nil, fmt.Errorf("claim %s has no request %s for this node: %w", claimName(claim), clip(p.GetRequest()), errdefs.ErrNotFound)
+		}
+		if why := claim.GetRequests()[i].GetRefusal(); why != "" {
+			return nil, nil, fmt.Errorf("%s: %s: %w", claimName(claim), why, errdefs.ErrFailedPrecondition)
 		}
 		name := fmt.Sprintf("%s (request %s)", claimName(claim), p.GetRequest())
 		gives := claim.GetRequests()[i].GetAnnotations()
@@ -244,10 +258,46 @@ func (c *claims) reservation(pointers []*v1.ClaimPointer) string {
 	return strings.Join(names, " ")
 }
 
+// reservedFor says whether a claim is for a container.
 func reservedFor(c *v1.Claim, pod *v1.Pod) bool {
 	return slices.ContainsFunc(c.GetPods(), func(p *v1.Pod) bool {
-		return p.GetUid() != "" && p.GetUid() == pod.GetUid() && p.GetNamespace() == pod.GetNamespace() && p.GetName() == pod.GetName()
+		return isPod(p, pod) && (p.GetContainer() == "" || p.GetContainer() == pod.GetContainer())
 	})
+}
+
+// reservedForPod says whether it is for some container of the pod.
+func reservedForPod(c *v1.Claim, pod *v1.Pod) bool {
+	return slices.ContainsFunc(c.GetPods(), func(p *v1.Pod) bool { return isPod(p, pod) })
+}
+
+func isPod(p, pod *v1.Pod) bool {
+	if p.GetUid() == "" || p.GetUid() != pod.GetUid() {
+		return false
+	}
+	return p.GetName() == "" && p.GetNamespace() == "" || p.GetNamespace() == pod.GetNamespace() && p.GetName() == pod.GetName()
+}
+
+// countedOnce refuses what a ResourceClaim gives while a container has what the device
+// plugin gave, and the other way round: each counts only its own.
+func (d *Daemon) countedOnce(c *v1.Claim) error {
+	limits := claim.IsOfLimits(c.GetUid())
+	var other *v1.Pod
+	err := d.call(func(l *loop) {
+		for _, v := range l.vgpus {
+			if slices.ContainsFunc(v.rec.Claims, func(r claimRecord) bool { return claim.IsOfLimits(r.UID) != limits }) {
+				other = v.rec.Pod.message()
+			}
+		}
+	})
+	if err != nil || other == nil {
+		return err
+	}
+	if limits {
+		return fmt.Errorf("%s has a GPU of this node by a claim (DRA), and the device plugin would give it away once more: "+
+			"run one of both here, and delete the pods of the other: %w", podName(other), errdefs.ErrFailedPrecondition)
+	}
+	return fmt.Errorf("%s has a GPU of this node by its limits (device plugin), and a claim would give it away once more: "+
+		"run one of both here, and delete the pods of the other: %w", podName(other), errdefs.ErrFailedPrecondition)
 }
 
 func podNames(c *v1.Claim) string {
@@ -258,7 +308,7 @@ func podNames(c *v1.Claim) string {
 			names = append(names, fmt.Sprintf("%d more", len(c.GetPods())-most))
 			break
 		}
-		names = append(names, fmt.Sprintf("%s/%s (uid %s)", p.GetNamespace(), p.GetName(), p.GetUid()))
+		names = append(names, podName(p))
 	}
 	if len(names) == 0 {
 		return "no pod"
@@ -266,7 +316,18 @@ func podNames(c *v1.Claim) string {
 	return strings.Join(names, ", ")
 }
 
-func claimName(c *v1.Claim) string { return c.GetNamespace() + "/" + c.GetName() }
+func podName(p *v1.Pod) string {
+	name := fmt.Sprintf("%s/%s (uid %s)", p.GetNamespace(), p.GetName(), p.GetUid())
+	if p.GetName() == "" {
+		name = "the pod of the uid " + p.GetUid()
+	}
+	if p.GetContainer() != "" {
+		name = "container " + p.GetContainer() + " of " + name
+	}
+	return name
+}
+
+func claimName(c *v1.Claim) string { return strings.TrimPrefix(c.GetNamespace()+"/"+c.GetName(), "/") }
 
 // The most that Kubernetes allows of a claim (k8s.io/api/resource/v1).
 const (
@@ -277,7 +338,7 @@ const (
 func checkClaim(c *v1.Claim) error {
 	var f faults
 	f.claimUID("claim.uid", c.GetUid())
-	f.name("claim.namespace", c.GetNamespace())
+	f.text("claim.namespace", c.GetNamespace(), maxName)
 	f.name("claim.name", c.GetName())
 	if n := len(c.GetRequests()); n == 0 || n > maxClaimRequests {
 		f.add("claim.requests", fmt.Sprintf("must be 1 to %d", maxClaimRequests))
@@ -291,6 +352,7 @@ func checkClaim(c *v1.Claim) error {
 	for _, r := range c.GetRequests() {
 		f.name("claim.requests.name", r.GetName())
 		f.annotations(r.GetAnnotations())
+		f.text("claim.requests.refusal", r.GetRefusal(), maxName)
 	}
 	for _, p := range c.GetPods() {
 		f.pod("claim.pods", p)

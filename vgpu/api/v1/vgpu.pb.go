@@ -3102,14 +3102,16 @@ func (x *SetPolicyResponse) GetPolicy() *Policy {
 	return nil
 }
 
-// Claim is a Kubernetes ResourceClaim that was prepared on this node.
+// Claim is a Kubernetes ResourceClaim that was prepared on this node, or what the
+// device plugin gave to a container (package claim has its uid). A node has one or the
+// other: they know nothing of each other, and would give the same GPU away twice.
 type Claim struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // empty: of none
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Requests      []*ClaimGrant          `protobuf:"bytes,4,rep,name=requests,proto3" json:"requests,omitempty"` // of the claim
-	Pods          []*Pod                 `protobuf:"bytes,5,rep,name=pods,proto3" json:"pods,omitempty"`         // for which it is reserved; their containers are not named
+	Pods          []*Pod                 `protobuf:"bytes,5,rep,name=pods,proto3" json:"pods,omitempty"`         // for which it is reserved: a name, or a container, that is left out is any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3184,6 +3186,7 @@ type ClaimGrant struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                                                                         // of the request
 	Annotations   map[string]string      `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the same, as a container's annotations would say it
+	Refusal       string                 `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`                                                                                   // why it gives nothing: told to whoever points to it; empty: it does
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3230,6 +3233,13 @@ func (x *ClaimGrant) GetAnnotations() map[string]string {
 		return x.Annotations
 	}
 	return nil
+}
+
+func (x *ClaimGrant) GetRefusal() string {
+	if x != nil {
+		return x.Refusal
+	}
+	return ""
 }
 
 // ClaimPointer is what stands in a container's config.json of a claim.
@@ -3904,11 +3914,12 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12/\n" +
 	"\brequests\x18\x04 \x03(\v2\x13.vgpu.v1.ClaimGrantR\brequests\x12 \n" +
-	"\x04pods\x18\x05 \x03(\v2\f.vgpu.v1.PodR\x04pods\"\xa8\x01\n" +
+	"\x04pods\x18\x05 \x03(\v2\f.vgpu.v1.PodR\x04pods\"\xc2\x01\n" +
 	"\n" +
 	"ClaimGrant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12F\n" +
-	"\vannotations\x18\x02 \x03(\v2$.vgpu.v1.ClaimGrant.AnnotationsEntryR\vannotations\x1a>\n" +
+	"\vannotations\x18\x02 \x03(\v2$.vgpu.v1.ClaimGrant.AnnotationsEntryR\vannotations\x12\x18\n" +
+	"\arefusal\x18\x03 \x01(\tR\arefusal\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
