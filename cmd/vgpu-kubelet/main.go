@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command vgpu-kubelet is the node's DRA driver: it publishes the GPUs that vgpud has
-// to Kubernetes, and prepares the claims that pods have on them.
+// to Kubernetes, and prepares the claims that pods have on them. For older clusters it
+// is a device plugin instead.
 package main
 
 import (
@@ -45,8 +46,10 @@ time: pods go on, and what was prepared stands in --plugin-dir.
 
 It needs in the cluster: get nodes; get, list and watch resourceclaims; all of
 resourceslices; for the status of claims patch resourceclaims/status, and
-associated-node:patch resourceclaims/driver of the name vgpu-shim.dev. The feature gate DRAConsumableCapacity must be on (by default from
-Kubernetes 1.36 on). docs/kubernetes-dra.md has claims to copy.
+associated-node:patch resourceclaims/driver of the name vgpu-shim.dev. The feature
+gate DRAConsumableCapacity must be on (by default from Kubernetes 1.36 on).
+docs/kubernetes-dra.md has claims to copy. Where that is not to be had, vgpu-kubelet
+device-plugin gives GPUs to pods by their limits.
 
 Exit codes: 0 stopped, 1 failed, 2 wrong use.`
 
@@ -98,6 +101,7 @@ func command() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return usage{fmt.Errorf("%w; see vgpu-kubelet --help", err)}
 	})
+	cmd.AddCommand(devicePluginCommand())
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&cfg.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this `NODE` in Kubernetes (default $NODE_NAME, else the host's name)")
@@ -130,30 +134,65 @@ func configure(cfg *kube.Config, more flags) error {
 		cfg.NodeName = strings.ToLower(name) // as kubelet does
 	}
 	cfg.Order = kube.Order(more.order)
-	if more.memory != "" {
-		q, err := resource.ParseQuantity(more.memory)
-		n, whole := q.AsInt64()
-		if err != nil || !whole || n <= 0 {
-			errs = append(errs, fmt.Errorf("--default-memory=%s: must be a size such as 4Gi", more.memory))
-		}
-		cfg.DefaultMemory = uint64(max(n, 0))
+	var err error
+	if cfg.DefaultMemory, err = defaultMemory(more.memory); err != nil {
+		errs = append(errs, err)
 	}
+	if cfg.Log, err = newLog(more.level, more.format); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, cfg.Check())...)
+}
+
+// defaultMemory reads the flag of that name, in bytes; 0: it is not there.
+func defaultMemory(value string) (uint64, error) {
+	if value == "" {
+		return 0, nil
+	}
+	q, err := resource.ParseQuantity(value)
+	n, whole := q.AsInt64()
+	if err != nil || !whole || n <= 0 {
+		return 0, fmt.Errorf("--default-memory=%s: must be a size such as 4Gi", value)
+	}
+	return uint64(n), nil
+}
+
+// newLog makes a log by the flags --log-level and --log-format.
+func newLog(level, format string) (*logrus.Entry, error) {
+	var errs []error
 	log := logrus.New()
-	level, err := logrus.ParseLevel(more.level)
+	l, err := logrus.ParseLevel(level)
 	if err != nil {
-		errs = append(errs, fmt.Errorf("--log-level=%s: must be trace, debug, info, warn or error", more.level))
+		errs = append(errs, fmt.Errorf("--log-level=%s: must be trace, debug, info, warn or error", level))
 	}
-	log.SetLevel(level)
-	switch more.format {
+	log.SetLevel(l)
+	switch format {
 	case "text":
 		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true})
 	case "json":
 		log.SetFormatter(&logrus.JSONFormatter{})
 	default:
-		errs = append(errs, fmt.Errorf("--log-format=%s: must be text or json", more.format))
+		errs = append(errs, fmt.Errorf("--log-format=%s: must be text or json", format))
 	}
-	cfg.Log = logrus.NewEntry(log)
-	return errors.Join(append(errs, cfg.Check())...)
+	return logrus.NewEntry(log), errors.Join(errs...)
+}
+
+// serveMetrics serves what is registered in the registry until it is stopped. Without an
+// address there is none.
+func serveMetrics(address string) (_ prometheus.Registerer, stop func(), _ error) {
+	if address == "" {
+		return nil, func() {}, nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to serve metrics: %w", err)
+	}
+	registry := prometheus.NewRegistry()
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(l) }()
+	return registry, func() { _ = server.Close() }, nil
 }
 
 func run(ctx context.Context, cfg kube.Config, more flags) error {
@@ -171,19 +210,12 @@ func run(ctx context.Context, cfg kube.Config, more flags) error {
 	if cfg.Client, err = kubernetes.NewForConfig(rest); err != nil {
 		return fmt.Errorf("failed to make a client of the API server: %w", err)
 	}
-	if more.metrics != "" {
-		registry := prometheus.NewRegistry()
-		cfg.Metrics = registry
-		l, err := net.Listen("tcp", more.metrics)
-		if err != nil {
-			return fmt.Errorf("failed to serve metrics: %w", err)
-		}
-		mux := http.NewServeMux()
-		mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-		server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-		defer server.Close()
-		go func() { _ = server.Serve(l) }()
+	registerer, stopMetrics, err := serveMetrics(more.metrics)
+	if err != nil {
+		return err
 	}
+	defer stopMetrics()
+	cfg.Metrics = registerer
 	cfg.Log.WithField("version", version.Version).WithField("node", cfg.NodeName).Info("vgpu-kubelet starts")
 	return kube.Run(ctx, cfg)
 }

@@ -137,7 +137,7 @@ func (d *Driver) attributes(g *v1.GPU, driver string) map[resourceapi.QualifiedN
 	text(uuidAttribute, g.GetUuid())
 	number(capabilityAttribute, g.GetComputeCapability())
 	number(driverAttribute, driver)
-	if bus := busID(g.GetPciBusId()); bus != "" {
+	if bus := BusID(g.GetPciBusId()); bus != "" {
 		sys := deviceattribute.WithFSFromRoot(d.cfg.Sysfs)
 		// A simulated GPU is at none of the machine's addresses.
 		if a, err := deviceattribute.GetPCIBusIDAttribute(bus); err == nil {
@@ -153,8 +153,8 @@ func (d *Driver) attributes(g *v1.GPU, driver string) map[resourceapi.QualifiedN
 	return out
 }
 
-// busID is a PCI address as Linux writes it; NVML writes a domain of eight digits.
-func busID(nvml string) string {
+// BusID is a PCI address as Linux writes it; NVML writes a domain of eight digits.
+func BusID(nvml string) string {
 	s := strings.ToLower(nvml)
 	if domain, rest, ok := strings.Cut(s, ":"); ok && len(domain) == 8 {
 		return strings.TrimPrefix(domain, "0000") + ":" + rest

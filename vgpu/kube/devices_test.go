@@ -116,7 +116,7 @@ func TestVersionsAndAddresses(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{"00000000:3B:00.0": "0000:3b:00.0", "00010000:01:00.0": "00010000:01:00.0", "0000:01:00.0": "0000:01:00.0", "": ""} {
-		if got := busID(in); got != want {
+		if got := BusID(in); got != want {
 			t.Errorf("%q is %q", in, got)
 		}
 	}
