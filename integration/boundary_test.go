@@ -24,6 +24,7 @@ import (
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 	"github.com/vgpu-shim/vgpu/integration/harness/harnesstest"
+	"github.com/vgpu-shim/vgpu/shim/mounts"
 )
 
 // What docs/threat-model.md promises of the borders between a container, its image,
@@ -33,14 +34,8 @@ import (
 type ociSpec struct {
 	Process     struct{ Env []string }
 	Annotations map[string]string
-	Mounts      []ociMount
 	Hooks       map[string][]any
 	Linux       struct{ Devices []struct{ Path string } }
-}
-
-type ociMount struct {
-	Destination, Source string
-	Options             []string
 }
 
 func (n *node) spec(id string) (s ociSpec) {
@@ -96,29 +91,31 @@ func listing(t *testing.T, dir string) []string {
 
 // added is a mount that a container has only because it has a vGPU.
 type added struct {
-	destination, source string
-	dir                 bool
+	destination string
+	dir         bool
 }
 
 func (n *node) added() (all []added) {
 	n.T.Helper()
 	stock := n.Launch(harness.Spec{ID: "stock", Runtime: harness.RuncRuntime, Args: []string{"sleep", "100000"}})
 	ours := n.Launch(harness.Spec{ID: "ours", Args: []string{"sleep", "100000"}})
-	for _, m := range n.spec("ours").Mounts {
-		if slices.ContainsFunc(n.spec("stock").Mounts, func(o ociMount) bool { return o.Destination == m.Destination }) {
+	has := n.mounts(stock)
+	for _, m := range n.mounts(ours) {
+		destination, options := m[0], m[1:]
+		if slices.ContainsFunc(has, func(o []string) bool { return o[0] == destination }) {
 			continue
 		}
 		// The simulated GPU is what its processes write to.
 		for _, option := range []string{"ro", "nosuid", "nodev"} {
-			if !slices.Contains(m.Options, option) && m.Destination != "/dev/simgpu" {
-				n.T.Errorf("%s is mounted %v, without %s", m.Destination, m.Options, option)
+			if !slices.Contains(options, option) && destination != "/dev/simgpu" {
+				n.T.Errorf("%s is mounted %v, without %s", destination, options, option)
 			}
 		}
-		info, err := os.Stat(m.Source)
+		info, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", ours.PID, destination))
 		if err != nil {
 			n.T.Fatal(err)
 		}
-		all = append(all, added{m.Destination, m.Source, info.IsDir()})
+		all = append(all, added{destination, info.IsDir()})
 	}
 	for _, c := range []*harness.Container{stock, ours} {
 		if err := c.Remove(n.Ctx); err != nil {
@@ -128,9 +125,25 @@ func (n *node) added() (all []added) {
 	return all
 }
 
+// mounts are those that a container sees, in their order: of each its place, then its
+// options (proc_pid_mountinfo(5)).
+func (n *node) mounts(c *harness.Container) (all [][]string) {
+	n.T.Helper()
+	info, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", c.PID))
+	if err != nil {
+		n.T.Fatal(err)
+	}
+	for line := range strings.Lines(string(info)) {
+		f := strings.Fields(line)
+		all = append(all, append([]string{f[4]}, strings.Split(f[5], ",")...))
+	}
+	return all
+}
+
 // An image in which what the vGPU's mounts go to is a symbolic link to a place that
 // the host has: nothing is made, changed or mounted on the host, and the container has
-// its vGPU all the same.
+// its vGPU all the same. Through /proc, which knows of other roots than the image's, no
+// mount of the shim's goes anywhere.
 func TestAnImageSteersNoMount(t *testing.T) {
 	file := func(d string) string { return d }
 	up := strings.Repeat("../", 20)
@@ -167,10 +180,18 @@ func TestAnImageSteersNoMount(t *testing.T) {
 					n.lead(image, link, c.leads, host)
 				}
 				before := listing(t, host)
-				var result struct{ OK bool }
-				harnesstest.LastJSON(t, n.Run(harness.Spec{ID: c.id, Rootfs: image, Args: []string{"/vgpu/vecadd"}}), &result)
-				if !result.OK {
-					t.Error("the sum is not reported as right")
+				s := harness.Spec{ID: c.id, Rootfs: image, Args: []string{"/vgpu/vecadd"}}
+				if strings.HasPrefix(c.leads, "/proc/") && mounts.Supported() {
+					_, err := n.Containerd.Launch(n.Ctx, s)
+					if text := said(err); !strings.Contains(text, "failed to put the vGPU into container "+c.id) {
+						t.Errorf("it says %s, %v", text, err)
+					}
+				} else {
+					var result struct{ OK bool }
+					harnesstest.LastJSON(t, n.Run(s), &result)
+					if !result.OK {
+						t.Error("the sum is not reported as right")
+					}
 				}
 				if after := listing(t, host); !slices.Equal(before, after) {
 					t.Errorf("the host has\n%s\nand had\n%s", strings.Join(after, "\n"), strings.Join(before, "\n"))
@@ -182,7 +203,7 @@ func TestAnImageSteersNoMount(t *testing.T) {
 }
 
 // An image that leads the libraries into the vGPU's directory, which is the host's: it
-// is mounted read-only, so the runtime can make nothing there, and says so.
+// is mounted read-only, so nothing can be made there, and the error says so.
 func TestAnImageMakesNothingInItsVGPUsDirectory(t *testing.T) {
 	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v})
@@ -197,7 +218,7 @@ func TestAnImageMakesNothingInItsVGPUsDirectory(t *testing.T) {
 			}
 		}
 		_, err := n.Containerd.Launch(n.Ctx, harness.Spec{ID: "image", Rootfs: image, Args: []string{"sleep", "100000"}})
-		if text := said(err); !strings.Contains(text, "/.vgpu/libcuda.so") || !strings.Contains(text, "read-only file system") {
+		if text := said(err); !strings.Contains(text, "/libcuda.so") || !strings.Contains(text, "read-only file system") {
 			t.Errorf("it says %s, %v", text, err)
 		}
 		if err := n.CheckLeaks(n.Ctx); err != nil {

@@ -186,7 +186,8 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 		}
 	}()
 
-	if err := config.Apply(append(unpoint(w.pointers), edits(answer.GetEdits())...)...); err != nil {
+	now, after := edits(answer.GetEdits(), s.later(w.summary))
+	if err := config.Apply(append(unpoint(w.pointers), now...)...); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("failed to put the vGPU into container %s: %w", id, err))
 	}
 	defer func() {
@@ -200,7 +201,14 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 	if err := ctx.Err(); err != nil {
 		return nil, errgrpc.ToGRPC(err)
 	}
-	return s.TTRPCTaskService.Create(ctx, r)
+	resp, err := s.TTRPCTaskService.Create(ctx, r)
+	if err != nil || len(after) == 0 {
+		return resp, err
+	}
+	if err := s.put(int(resp.GetPid()), w.summary.Rootfs(dir), after); err != nil {
+		return nil, errgrpc.ToGRPC(errors.Join(fmt.Errorf("failed to put the vGPU into container %s: %w", id, err), s.discard(ctx, id)))
+	}
+	return resp, nil
 }
 
 // createVGPU asks vgpud for the vGPU that state names. The state file is

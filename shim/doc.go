@@ -6,7 +6,8 @@
 // The runc task service is embedded and, but for the verbs that have a file
 // here, answers by itself. Create asks vgpud for the vGPU and edits config.json
 // before runc sees it. Delete, and the binary's `delete` action (Stop), give
-// the vGPU back. Exec needs nothing: the process that it starts sees the
+// the vGPU back. What of a driver's files is mounted comes after runc, before the
+// container starts (package mounts). Exec needs nothing: the process that it starts sees the
 // mounts and devices of its container, and nothing in the container depends on
 // an environment variable. All work for a container happens in these three;
 // Start serves the shim process, which may hold many containers of a pod.

@@ -21,17 +21,22 @@ const (
 // openCLLayers is the variable in which OpenCL loaders find layers.
 const openCLLayers = "OPENCL_LAYERS"
 
-// edits turns vgpud's answer into edits of config.json.
-func edits(e *v1.Edits) []oci.Edit {
-	var out []oci.Edit
+// edits turns vgpud's answer into edits of config.json, and the mounts that are made
+// after the runtime's own: those that later takes.
+func edits(e *v1.Edits, later func(oci.Mount) bool) (out []oci.Edit, after oci.Later) {
 	take := oci.Takeover{Keep: []string{privateDir, privateMuslDir}}
 	for _, m := range e.GetMounts() {
-		out = append(out, oci.Mount{
+		mount := oci.Mount{
 			Destination: m.GetDestination(),
 			Type:        m.GetType(),
 			Source:      m.GetSource(),
 			Options:     m.GetOptions(),
-		})
+		}
+		if later(mount) {
+			after = append(after, mount)
+		} else {
+			out = append(out, mount)
+		}
 		name := path.Base(m.GetDestination())
 		switch {
 		case take.Keeps(m.GetDestination()):
@@ -40,6 +45,10 @@ func edits(e *v1.Edits) []oci.Edit {
 		case oci.IsNVMLName(name):
 			take.NVML = m.GetSource()
 		}
+	}
+	if len(after) > 0 {
+		out = append(out, after)
+		take.Later = after
 	}
 	if take.CUDA != "" {
 		out = append(out, take, oci.MaskCompat{})
@@ -65,5 +74,5 @@ func edits(e *v1.Edits) []oci.Edit {
 		}
 		out = append(out, oci.Env(v))
 	}
-	return out
+	return out, after
 }

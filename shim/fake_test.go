@@ -4,6 +4,7 @@ package shim
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -76,6 +77,16 @@ func (f *fakeTasks) Delete(_ context.Context, r *taskv3.DeleteRequest) (*taskv3.
 		}
 	}
 	return &taskv3.DeleteResponse{Pid: 42, ExitStatus: 7}, nil
+}
+
+func (f *fakeTasks) Kill(_ context.Context, r *taskv3.KillRequest) (*emptypb.Empty, error) {
+	f.note(fmt.Sprintf("kill %d", r.GetSignal()))
+	return &emptypb.Empty{}, nil
+}
+
+func (f *fakeTasks) Wait(context.Context, *taskv3.WaitRequest) (*taskv3.WaitResponse, error) {
+	f.note("wait")
+	return &taskv3.WaitResponse{ExitStatus: 137}, nil
 }
 
 func (f *fakeTasks) State(context.Context, *taskv3.StateRequest) (*taskv3.StateResponse, error) {
@@ -231,6 +242,7 @@ func newFixture(t *testing.T, spec string) *fixture {
 	f.stop = f.vgpud.serve(t, f.address)
 	f.config = config.Config{Address: f.address, DefaultCount: 1, AllowAnnotations: []string{"*"}}
 	f.service = newService(f.inner, testContainerd)
+	f.service.put = nil // everything stands in config.json; a test that wants it otherwise sets its own
 	f.service.load = func(*anypb.Any) (handler, error) { return handler{Config: f.config}, nil }
 	// Long enough never to matter on a busy machine; a test that waits for one
 	// sets its own.

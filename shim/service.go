@@ -11,6 +11,9 @@ import (
 	taskv3 "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/vgpu-shim/vgpu/hooks/oci"
+	"github.com/vgpu-shim/vgpu/shim/mounts"
 )
 
 const (
@@ -32,6 +35,9 @@ type service struct {
 
 	containerd string // address of the containerd that started this shim
 	load       func(*anypb.Any) (handler, error)
+	// put makes mounts in a container that was created (mounts.Put); nil where the
+	// kernel has not what that takes.
+	put func(pid int, rootfs string, all []oci.Mount) error
 
 	// The deadlines above; tests have others.
 	createTimeout, releaseTimeout, dialPatience time.Duration
@@ -56,7 +62,7 @@ type tenant struct {
 var _ taskv3.TTRPCTaskService = (*service)(nil)
 
 func newService(inner taskv3.TTRPCTaskService, containerd string) *service {
-	return &service{
+	s := &service{
 		TTRPCTaskService: inner,
 		containerd:       containerd,
 		load:             loadHandler,
@@ -66,6 +72,10 @@ func newService(inner taskv3.TTRPCTaskService, containerd string) *service {
 		tenants:          make(map[string]tenant),
 		creating:         make(map[string]chan struct{}),
 	}
+	if mounts.Supported() {
+		s.put = mounts.Put
+	}
+	return s
 }
 
 // create notes that a container's Create is under way, until end is called.

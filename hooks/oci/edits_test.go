@@ -59,6 +59,19 @@ func TestMountReplacesAtItsDestinationAndLiesAbove(t *testing.T) {
 	}
 }
 
+// What is mounted later obeys the same rules, and has its place to itself.
+func TestLater(t *testing.T) {
+	const theirs = `{"destination": "/usr/lib64", "type": "bind", "source": "/volume"}`
+	const spec = `{"mounts": [{"destination": "/usr/lib64/libcuda.so.1/", "type": "bind", "source": "/theirs"}, ` + theirs + `]}`
+	bind := Mount{Destination: "/usr/lib64/libcuda.so.1", Type: "bind", Source: "/ours", Options: []string{"bind"}}
+	if diff := cmp.Diff(tree(t, `{"mounts": [`+theirs+`]}`), tree(t, edited(t, spec, Later{bind}, Later{bind}))); diff != "" {
+		t.Error(diff)
+	}
+	wrong := bind
+	wrong.Destination = "/proc/self/x"
+	applies(t, Later{bind, wrong}, "kernel")
+}
+
 func TestDevice(t *testing.T) {
 	ok := Device{Path: "/dev/nvidia0", Type: "c", Major: 195, Minor: 0, FileMode: 0o666, Permissions: "rw"}
 	with := func(change func(*Device)) Device {

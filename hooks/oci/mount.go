@@ -59,6 +59,30 @@ func (m Mount) validate() error {
 	return nil
 }
 
+// Later are mounts that are made in the container when the runtime has made those of
+// the spec. They are held to the same rules, and take the place of the spec's as if
+// they stood in it.
+type Later []Mount
+
+var _ Edit = Later{}
+
+// Apply implements Edit.
+func (l Later) Apply(s *Spec) error {
+	for _, m := range l {
+		if err := m.validate(); err != nil {
+			return fmt.Errorf("invalid mount: %w", err)
+		}
+	}
+	s.mounts.remove(func(m Mount) bool { return l.at(m.Destination) })
+	return nil
+}
+
+// at tells whether one of them goes to a destination.
+func (l Later) at(destination string) bool {
+	destination = path.Clean(destination)
+	return slices.ContainsFunc(l, func(m Mount) bool { return m.Destination == destination })
+}
+
 // NoMount removes the mounts of a source, or those at a destination.
 type NoMount struct{ Source, Destination string }
 

@@ -21,6 +21,8 @@ type Takeover struct {
 	// Keep are the directories in the container under which these names are meant
 	// to be what they are.
 	Keep []string
+	// Later are the mounts that are made after those of the spec.
+	Later Later
 }
 
 var _ Edit = Takeover{}
@@ -128,7 +130,7 @@ func (t Takeover) hooks(s *Spec, stage *list[hook]) error {
 			continue
 		}
 		args := withoutLinks(e.value.Args, func(link string) bool {
-			return t.library(path.Base(link)) != "" || slices.ContainsFunc(s.mounts.elements, func(m element[Mount]) bool {
+			return t.library(path.Base(link)) != "" || t.Later.at(link) || slices.ContainsFunc(s.mounts.elements, func(m element[Mount]) bool {
 				return path.Clean(m.value.Destination) == path.Clean(link)
 			})
 		})

@@ -110,6 +110,11 @@ func TestTakeoverOfHooks(t *testing.T) {
 			`{"path": "/usr/bin/nvidia-ctk", "args": ["nvidia-ctk", "--debug", "hook", "create-symlinks"]}`,
 		},
 		{
+			"a link where something is mounted later", "createContainer",
+			`{"path": "/usr/bin/nvidia-cdi-hook", "args": ["nvidia-cdi-hook", "create-symlinks", "--link", "x::/usr/lib64/libnvcuvid.so"]}`,
+			`{"path": "/usr/bin/nvidia-cdi-hook", "args": ["nvidia-cdi-hook", "create-symlinks"]}`,
+		},
+		{
 			"a flag without its value", "createContainer",
 			`{"path": "/usr/bin/nvidia-cdi-hook", "args": ["nvidia-cdi-hook", "create-symlinks", "--link"]}`, keep,
 		},
@@ -131,7 +136,10 @@ func TestTakeoverOfHooks(t *testing.T) {
 			case drop:
 				want = ""
 			}
-			take := Takeover{CUDA: "/ours.so", NVML: "/nvml.so", Keep: []string{"/.vgpu", "/.vgpu-musl"}}
+			take := Takeover{
+				CUDA: "/ours.so", NVML: "/nvml.so", Keep: []string{"/.vgpu", "/.vgpu-musl"},
+				Later: Later{{Destination: "/usr/lib64/libnvcuvid.so"}},
+			}
 			if diff := cmp.Diff(tree(t, spec(want)), tree(t, edited(t, spec(c.hook), take, take))); diff != "" {
 				t.Error(diff)
 			}

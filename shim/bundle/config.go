@@ -38,9 +38,13 @@ type Summary struct {
 	Process     struct {
 		Env []string `json:"env"`
 	} `json:"process"`
+	Root struct {
+		Path string `json:"path"`
+	} `json:"root"`
 	Linux struct {
-		CgroupsPath string `json:"cgroupsPath"`
-		Resources   struct {
+		CgroupsPath       string `json:"cgroupsPath"`
+		RootfsPropagation string `json:"rootfsPropagation"`
+		Resources         struct {
 			Devices []DeviceRule `json:"devices"`
 		} `json:"resources"`
 		Namespaces []struct {
@@ -91,13 +95,30 @@ func (s Summary) AllDevices() (all bool) {
 
 // OwnPIDNamespace tells whether the container gets a PID namespace that nobody else
 // is in: not the host's, and none that is there already.
-func (s Summary) OwnPIDNamespace() bool {
+func (s Summary) OwnPIDNamespace() bool { return s.ownNamespace("pid") }
+
+// PrivateMounts tells whether what is mounted in the container is mounted nowhere else:
+// it gets a mount namespace of its own, whose root passes nothing on.
+func (s Summary) PrivateMounts() bool {
+	return s.ownNamespace("mount") && !strings.Contains(s.Linux.RootfsPropagation, "shared")
+}
+
+func (s Summary) ownNamespace(of string) bool {
 	for _, n := range s.Linux.Namespaces {
-		if n.Type == "pid" {
+		if n.Type == of {
 			return n.Path == ""
 		}
 	}
 	return false
+}
+
+// Rootfs is where the host has the container's root file system, whose bundle is in
+// the directory dir.
+func (s Summary) Rootfs(dir string) string {
+	if filepath.IsAbs(s.Root.Path) {
+		return s.Root.Path
+	}
+	return filepath.Join(dir, s.Root.Path)
 }
 
 // LoadConfig reads the config.json in the directory dir.

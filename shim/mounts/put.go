@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mounts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/hooks/oci"
+)
+
+// Supported tells whether the kernel has the calls that this takes: Linux 5.12 has.
+func Supported() bool {
+	// The newest of them. There is no such descriptor; where nothing is to be set,
+	// nobody looks.
+	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	return errors.Is(err, unix.EBADF)
+}
+
+// attributes are the options that are attributes of a mount. What is made here is
+// private.
+var attributes = map[string]uint64{
+	"bind": 0, "rw": 0, "private": 0, "rprivate": 0,
+	"ro": unix.MOUNT_ATTR_RDONLY, "nosuid": unix.MOUNT_ATTR_NOSUID, "nodev": unix.MOUNT_ATTR_NODEV, "noexec": unix.MOUNT_ATTR_NOEXEC,
+}
+
+// Fits tells whether Put can make a mount: a bind mount of a file or a directory
+// without what is mounted below.
+func Fits(m oci.Mount) bool {
+	for _, o := range m.Options {
+		if _, ok := attributes[o]; !ok {
+			return false
+		}
+	}
+	return m.Type == "bind"
+}
+
+// Put makes the mounts in the mount namespace of the process pid, in their order, each
+// below its root directory. rootfs is where the host has that root: there the places
+// are made that a container whose root is read-only lacks. pid must stay as long as
+// Put runs.
+//
+// After an error some of the mounts are made.
+func Put(pid int, rootfs string, all []oci.Mount) error {
+	if len(all) == 0 {
+		return nil
+	}
+	if err := onThread(func() error { return put(pid, rootfs, all) }); err != nil {
+		return fmt.Errorf("failed to mount in the container: %w", err)
+	}
+	return nil
+}
+
+// onThread calls f on a thread that nothing else will ever run on. It ends with its
+// goroutine, but for the process's first thread: that can not end, so another is taken
+// while it is held here.
+func onThread(f func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			result <- onThread(f)
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
+
+// put is Put on a thread of its own, which it changes for good.
+func put(pid int, rootfs string, all []oci.Mount) error {
+	// A root directory of its own is what setns(2) asks for. Descriptors of its own
+	// close by themselves, and a table that grows makes nobody wait who shares it.
+	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_FILES); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	unix.Umask(0)
+	process, err := openProcess(pid)
+	if err != nil {
+		return err
+	}
+	host, err := unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: rootfs, Err: err}
+	}
+	trees := make([]tree, len(all))
+	for i, m := range all {
+		if trees[i], err = clone(m); err != nil {
+			return fmt.Errorf("%s: %w", m.Source, err)
+		}
+	}
+	if err := unix.Setns(process.namespace, unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("setns", err)
+	}
+	if err := process.become(); err != nil {
+		return err
+	}
+	p := places{container: process.root, host: host}
+	for i, m := range all {
+		if err := p.attach(trees[i], m.Destination); err != nil {
+			return fmt.Errorf("%s on %s: %w", m.Source, m.Destination, err)
+		}
+	}
+	return nil
+}
+
+// tree is a mount without a place.
+type tree struct {
+	fd  int
+	dir bool // of a directory
+}
+
+// clone makes the mount, without a place.
+func clone(m oci.Mount) (t tree, err error) {
+	t.fd, err = unix.OpenTree(unix.AT_FDCWD, m.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return t, os.NewSyscallError("open_tree", err)
+	}
+	attr := unix.MountAttr{Propagation: unix.MS_PRIVATE}
+	for _, o := range m.Options {
+		attr.Attr_set |= attributes[o]
+	}
+	if err := unix.MountSetattr(t.fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return t, os.NewSyscallError("mount_setattr", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(t.fd, &st); err != nil {
+		return t, os.NewSyscallError("fstat", err)
+	}
+	t.dir = st.Mode&unix.S_IFMT == unix.S_IFDIR
+	return t, nil
+}
+
+// process is the container's first one.
+type process struct {
+	root, namespace int // descriptors
+	uid, gid        int // of its user namespace's root, as the host has them
+}
+
+func openProcess(pid int) (p process, err error) {
+	name := fmt.Sprintf("/proc/%d", pid)
+	// All of it is read through this descriptor, so that it is of one process.
+	dir, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return p, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	if p.root, err = unix.Openat(dir, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return p, &os.PathError{Op: "open", Path: name + "/root", Err: err}
+	}
+	if p.namespace, err = unix.Openat(dir, "ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return p, &os.PathError{Op: "open", Path: name + "/ns/mnt", Err: err}
+	}
+	var own, its unix.Stat_t
+	if err := errors.Join(unix.Stat("/proc/thread-self/ns/mnt", &own), unix.Fstat(p.namespace, &its)); err != nil {
+		return p, fmt.Errorf("failed to look at the mount namespace of process %d: %w", pid, err)
+	}
+	if own.Ino == its.Ino {
+		return p, fmt.Errorf("process %d is in the host's mount namespace", pid)
+	}
+	if p.uid, err = hostID(dir, "uid_map"); err == nil {
+		p.gid, err = hostID(dir, "gid_map")
+	}
+	if err != nil {
+		return p, fmt.Errorf("failed to look at the user namespace of process %d: %w", pid, err)
+	}
+	return p, nil
+}
+
+// hostID is the ID that root has on the host by a map of a user namespace
+// (user_namespaces(7)).
+func hostID(dir int, name string) (int, error) {
+	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
+	text := make([]byte, 64<<10)
+	n, err := unix.Read(fd, text)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text[:n])) {
+		var inside, outside, count int
+		if _, err := fmt.Sscan(line, &inside, &outside, &count); err != nil {
+			return 0, fmt.Errorf("%s says %q: %w", name, line, err)
+		}
+		if inside == 0 {
+			return outside, nil
+		}
+	}
+	return 0, fmt.Errorf("%s has no root", name)
+}
+
+// become makes what this thread makes the container's root's, and lets it do what
+// that may.
+func (p process) become() error {
+	if p.uid == 0 && p.gid == 0 {
+		return nil
+	}
+	if err := errors.Join(unix.Setfsgid(p.gid), unix.Setfsuid(p.uid)); err != nil {
+		return fmt.Errorf("failed to become the container's root: %w", err)
+	}
+	// Another user than root has lost those that are about files (capabilities(7)).
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	err := unix.Capget(&header, &data[0])
+	if err == nil {
+		for i := range data {
+			data[i].Effective = data[i].Permitted
+		}
+		err = unix.Capset(&header, &data[0])
+	}
+	return os.NewSyscallError("capset", err)
+}

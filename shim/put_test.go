@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/vgpu-shim/vgpu/hooks/oci"
+)
+
+// putSpec is a spec whose container has a root and a mount namespace of its own.
+const putSpec = `{"process": {}, "root": {"path": "rootfs"}, "linux": {"namespaces": [{"type": "pid"}, {"type": "mount"}]},
+	"mounts": [{"destination": "/usr/lib64/libcuda.so.1", "type": "bind", "source": "/theirs"}, {"destination": "/data", "type": "bind", "source": "/data"}]}`
+
+// The driver's files are mounted by the shim, once the runtime has made the container;
+// what else the vGPU is stands in config.json.
+func TestCreatePutsTheDriverIntoTheContainer(t *testing.T) {
+	f := newFixture(t, putSpec)
+	var places []string
+	f.service.put = func(pid int, rootfs string, all []oci.Mount) error {
+		f.called("create")
+		if pid != 42 || rootfs != filepath.Join(f.bundle, "rootfs") {
+			t.Errorf("the container is process %d with the root %s", pid, rootfs)
+		}
+		for _, m := range all {
+			places = append(places, m.Source+" "+m.Destination)
+		}
+		return nil
+	}
+	if err := f.create(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{
+		"/real/libcuda.so.1 /.vgpu/libcuda.so",
+		"/real/libnvidia-ml.so.1 /.vgpu/libnvidia-ml.so",
+		"/real/musl/libcuda.so.1 /.vgpu-musl/libcuda.so",
+		"/usr/lib/vgpu/libvgpu-cuda.so /usr/lib64/libcuda.so.1",
+		"/usr/lib/vgpu/libvgpu-nvml.so /usr/lib64/libnvidia-ml.so.1",
+		"/usr/lib/vgpu/musl/libvgpu-cuda.so /.vgpu-musl/lib/libcuda.so.1",
+		"/usr/lib/vgpu/musl/libvgpu-nvml.so /.vgpu-musl/lib/libnvidia-ml.so.1",
+	}, places); diff != "" {
+		t.Errorf("it mounts (-want +got):\n%s", diff)
+	}
+	for s, want := range map[string]bool{
+		`"/.vgpu"`: true, `"/dev/nvidia0"`: true, `"/data"`: true, "/usr/local/cuda/compat": true, "libcuda.so": false, "/theirs": false,
+	} {
+		if strings.Contains(f.inner.spec, s) != want {
+			t.Errorf("%s in config.json is %v: %s", s, !want, f.inner.spec)
+		}
+	}
+	f.called("create")
+}
+
+// Where a mount of the shim's would not stay in the container, or the kernel can not,
+// all stands in config.json.
+func TestCreateLeavesMountsToTheRuntime(t *testing.T) {
+	never := func(int, string, []oci.Mount) error { return errors.New("the shim mounts") }
+	for _, c := range []struct {
+		description, old, new string
+		put                   func(int, string, []oci.Mount) error
+	}{
+		{"an old kernel", "", "", nil},
+		{"no mount namespace", `, {"type": "mount"}`, "", never},
+		{"somebody else's mount namespace", `{"type": "mount"}`, `{"type": "mount", "path": "/proc/1/ns/mnt"}`, never},
+		{"a root that passes mounts on", `"namespaces"`, `"rootfsPropagation": "rshared", "namespaces"`, never},
+	} {
+		t.Run(c.description, func(t *testing.T) {
+			f := newFixture(t, strings.Replace(putSpec, c.old, c.new, 1))
+			f.service.put = c.put
+			if err := f.create(); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range []string{`"/.vgpu"`, `"/usr/lib64/libcuda.so.1"`, `"/.vgpu/libcuda.so"`} {
+				if !strings.Contains(f.inner.spec, s) {
+					t.Errorf("config.json is without %s: %s", s, f.inner.spec)
+				}
+			}
+		})
+	}
+}
+
+// A container into which the driver does not go is removed again, and all else undone.
+func TestCreateRemovesAContainerWithoutDriver(t *testing.T) {
+	f := newFixture(t, putSpec)
+	f.service.put = func(int, string, []oci.Mount) error { return errors.New("no room") }
+	err := f.create()
+	for _, s := range []string{"failed to put the vGPU into container c1", "no room"} {
+		if err == nil || !strings.Contains(err.Error(), s) {
+			t.Errorf("the error %v does not say %q", err, s)
+		}
+	}
+	f.called("create", "kill 9", "wait", "delete")
+	f.untouched()
+}
