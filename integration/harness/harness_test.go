@@ -85,11 +85,14 @@ func TestStockRuntime(t *testing.T) {
 			if err := long.Remove(ctx); err != nil {
 				t.Error(err)
 			}
+			if len(n.runcRoots()) != 1 {
+				t.Errorf("runc has %v", n.runcRoots())
+			}
 			closed = true
 			if err := n.Close(ctx); err != nil {
 				t.Error(err)
 			}
-			if exists(n.Dir) || len(naming(n.Dir)) > 0 || len(MountsUnder(n.Dir)) > 0 || len(n.cgroups("")) > 0 {
+			if exists(n.Dir) || len(naming(n.Dir)) > 0 || len(MountsUnder(n.Dir)) > 0 || len(n.cgroups("")) > 0 || len(n.runcRoots()) > 0 {
 				t.Error("Close left something behind")
 			}
 		})

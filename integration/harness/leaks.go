@@ -13,6 +13,10 @@ import (
 	"strings"
 )
 
+// runcState is where containerd has runc keep what it knows, a directory for each
+// namespace.
+const runcState = "/run/containerd/runc"
+
 // CheckLeaks returns an error that lists what is left although no container
 // should be: processes, mounts, vGPUs and their directories, cgroups, shim
 // sockets. Shims end a moment after their container was deleted, so it waits
@@ -65,7 +69,7 @@ func (n *Node) leaks(ctx context.Context) []string {
 		if bundle := c.daemon.BundlePath(c.ID); exists(bundle) {
 			left = append(left, "bundle "+bundle)
 		}
-		if state := filepath.Join("/run/containerd/runc", c.daemon.Namespace, c.ID); exists(state) {
+		if state := filepath.Join(runcState, c.daemon.Namespace, c.ID); exists(state) {
 			left = append(left, "runc's state "+state)
 		}
 	}

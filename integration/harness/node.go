@@ -131,6 +131,9 @@ func (n *Node) Close(ctx context.Context) error {
 		errs = append(errs, n.Daemon.process.Stop())
 	}
 	errs = append(errs, n.sweep(ctx))
+	for _, dir := range n.runcRoots() {
+		errs = append(errs, os.Remove(dir)) // an empty one alone
+	}
 	for _, o := range n.overlays {
 		errs = append(errs, o.Close())
 	}
@@ -146,6 +149,17 @@ func (n *Node) Close(ctx context.Context) error {
 		errs = append(errs, fmt.Errorf("still mounted: %s", strings.Join(left, ", ")))
 	}
 	return errors.Join(errs...)
+}
+
+// runcRoots are the directories that runc made for the Node's namespaces, which all
+// begin with its name.
+func (n *Node) runcRoots() []string {
+	own := filepath.Join(runcState, filepath.Base(n.Dir))
+	all, _ := filepath.Glob(own + "-*") // the pattern is well formed
+	if exists(own) {
+		all = append(all, own)
+	}
+	return all
 }
 
 // sweep kills the processes that Close's orderly part has left, and removes the
