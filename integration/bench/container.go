@@ -69,7 +69,7 @@ func (b *bench) startHouse(ctx context.Context, paths harness.Paths) (_ *house, 
 			err = errors.Join(err, h.stop())
 		}
 	}()
-	if err := harness.BusyboxRootfs(paths, h.rootfs); err != nil {
+	if err := harness.BusyboxRootfs(b.paths, h.rootfs); err != nil {
 		return nil, err
 	}
 	program, err := os.ReadFile(filepath.Join(b.programs, "first"))
