@@ -92,6 +92,35 @@ func cdiDevice(name, path string) string {
 		`","containerPath":"/.vgpu-claims/` + path + `","options":["bind","ro","nosuid","nodev","noexec"],"type":"bind"}]}}`
 }
 
+// For a pod that asks for vgpu-shim.dev/gpu in its limits the scheduler makes a claim
+// with a request for each container (k8s.io/kubernetes, extendeddynamicresources.go),
+// and kubelet gives each its own.
+func TestAClaimMadeFromLimitsIsPrepared(t *testing.T) {
+	c := claimWith("pod-a-extended-resources-x7k2p", result("container-0-request-0", 0, "2Gi", "10"), result("container-2-request-0", 1, "2Gi", "10"))
+	c.Annotations = map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}
+	c.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "pod-a", UID: "pod-a-uid"}}
+	config(c, resourceapi.AllocationConfigSourceClass, `,"priority":"low"`)
+	r := run(t, 2, nil, c)
+	devices, err := r.kubelet.prepare(c)
+	if err != nil || len(devices) != 2 {
+		t.Fatalf("%v, %v", err, devices)
+	}
+	for i, request := range []string{"container-0-request-0", "container-2-request-0"} {
+		if d := devices[i]; !slices.Equal(d.GetRequestNames(), []string{request}) || !slices.Equal(d.GetCdiDeviceIds(), []string{cdiKind + "=" + string(c.UID) + "-" + request}) {
+			t.Errorf("kubelet is told %v of %s", d, request)
+		}
+		got, err := r.resolve(podA, string(c.UID), request)
+		if a := got.GetAnnotations(); err != nil || a["vgpu-shim.dev/gpus"] != "1" || a["vgpu-shim.dev/memory"] != "2Gi" || a["vgpu-shim.dev/weight"] != "10" || a["vgpu-shim.dev/priority"] != "low" {
+			t.Errorf("the container of %s gets %v, %v", request, a, err)
+		}
+	}
+	r.driver.mu.Lock()
+	defer r.driver.mu.Unlock()
+	if len(r.driver.sharers) != 0 {
+		t.Error("a claim of one pod alone is watched for others")
+	}
+}
+
 func TestPlacement(t *testing.T) {
 	selector := func(expression string) func(*resourceapi.ResourceClaim) {
 		return func(c *resourceapi.ResourceClaim) {

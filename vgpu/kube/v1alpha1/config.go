@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	kjson "sigs.k8s.io/json"
@@ -47,7 +48,7 @@ type VgpuConfig struct {
 	Placement *Value `json:"placement,omitempty"`
 }
 
-// Value is a text, or a number as it was written.
+// Value is a text, or a number: 200, 2e2 and 200.0 are one.
 type Value string
 
 // UnmarshalJSON reads a string or a number.
@@ -59,8 +60,32 @@ func (v *Value) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &n); err != nil {
 		return fmt.Errorf("%.80s is neither a text nor a number", data)
 	}
+	if strings.ContainsAny(string(n), ".eE") {
+		f, err := n.Float64()
+		if err != nil {
+			return fmt.Errorf("%.80s is no number: %w", data, err)
+		}
+		n = json.Number(strconv.FormatFloat(f, 'f', -1, 64))
+	}
 	*v = Value(n)
 	return nil
+}
+
+// numbers are the fields that may be numbers. All others are texts.
+var numbers = []string{"maxShare", "weight"}
+
+// notTexts is which fields of a VgpuConfig should be texts, and are numbers.
+func notTexts(raw []byte) (faults []string) {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(raw, &all) != nil {
+		return nil
+	}
+	for _, field := range Fields() {
+		if v := all[field]; len(v) > 0 && !slices.Contains(numbers, field) && strings.Contains("-0123456789", string(v[0])) {
+			faults = append(faults, fmt.Sprintf("%s: %s must be a text: write \"%s\"", field, v, v))
+		}
+	}
+	return faults
 }
 
 // fields are those that stand for an annotation, by its key without the prefix.
@@ -111,6 +136,7 @@ func Decode(raw []byte) (*VgpuConfig, error) {
 	if len(strict) > 0 {
 		faults[len(faults)-1] += "; the fields are " + strings.Join(Fields(), ", ")
 	}
+	faults = append(faults, notTexts(raw)...)
 	if err := errors.Join(c.check()...); err != nil {
 		faults = append(faults, strings.Split(err.Error(), "\n")...)
 	}
