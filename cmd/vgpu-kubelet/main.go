@@ -44,12 +44,12 @@ It runs once per node, as root, beside kubelet and vgpud, and sees their
 directories under the same paths as they do. It may be stopped or killed at any
 time: pods go on, and what was prepared stands in --plugin-dir.
 
-It needs in the cluster: get nodes; get, list and watch resourceclaims; all of
-resourceslices; for the status of claims patch resourceclaims/status, and
-associated-node:patch resourceclaims/driver of the name vgpu-shim.dev. The feature
-gate DRAConsumableCapacity must be on (by default from Kubernetes 1.36 on).
-docs/kubernetes-dra.md has claims to copy. Where that is not to be had, vgpu-kubelet
-device-plugin gives GPUs to pods by their limits.
+It needs in the cluster: get nodes; create events; get, list and watch
+resourceclaims; all of resourceslices; for the status of claims patch
+resourceclaims/status, and associated-node:patch resourceclaims/driver of the name
+vgpu-shim.dev. The feature gate DRAConsumableCapacity must be on (by default from
+Kubernetes 1.36 on). docs/kubernetes-dra.md has claims to copy. Where that is not to
+be had, vgpu-kubelet device-plugin gives GPUs to pods by their limits.
 
 Exit codes: 0 stopped, 1 failed, 2 wrong use.`
 
@@ -112,6 +112,7 @@ func command() *cobra.Command {
 	f.IntVar(&cfg.DefaultShare, "default-share", cfg.DefaultShare, "`PERCENT` of a GPU's time for a request that names no share")
 	f.StringVar(&more.memory, "default-memory", "", "`SIZE` for a request that names no memory, such as 4Gi (default: --default-share of the GPU's)")
 	f.DurationVar(&cfg.Absence, "absence", cfg.Absence, "keep new pods away when vgpud is gone for so `LONG`")
+	f.BoolVar(&cfg.AllowContested, "allow-contested", false, "let claims have GPUs that another driver or device plugin of this node offers as well")
 	f.DurationVar(&cfg.StatusInterval, "status-interval", cfg.StatusInterval, "write the status of a claim (held and waited time, GPU in use) when it changed, at most once in so `LONG`; 0: never")
 	f.StringVar(&cfg.PluginDir, "plugin-dir", cfg.PluginDir, "`DIR` of the driver's socket and of what it must remember; not a tmpfs")
 	f.StringVar(&cfg.RegistryDir, "registry-dir", cfg.RegistryDir, "`DIR` in which kubelet looks for drivers")

@@ -55,6 +55,9 @@ type Config struct {
 	// Absence is after how long without vgpud no new pods are wanted on this node.
 	Absence time.Duration
 
+	// AllowContested publishes GPUs that another driver or device plugin offers as well.
+	AllowContested bool
+
 	// StatusInterval is how often the status of one claim is written at most; 0: it is
 	// not.
 	StatusInterval time.Duration

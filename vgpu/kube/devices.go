@@ -34,6 +34,7 @@ const (
 const (
 	unhealthyTaint = DriverName + "/unhealthy" // it takes no work; pods on it are evicted
 	cordonedTaint  = DriverName + "/cordoned"  // it takes no new pods
+	contestedTaint = DriverName + "/contested" // somebody else offers it as well; no new pods
 	absentTaint    = DriverName + "/absent"    // vgpud does not run; no new pods
 )
 
@@ -49,12 +50,12 @@ const (
 func deviceName(g *v1.GPU) string { return strings.ToLower(g.GetUuid()) }
 
 // pool is the node's devices, in the order in which the scheduler is to try them.
-func (d *Driver) pool(s snapshot, claimed map[string]uint64) resourceslice.Pool {
+func (d *Driver) pool(s snapshot, claimed map[string]uint64, rivals map[string]string) resourceslice.Pool {
 	var pool resourceslice.Pool
 	for group := range slices.Chunk(d.order(s.gpus, claimed), perSlice) {
 		var slice resourceslice.Slice
 		for _, g := range group {
-			slice.Devices = append(slice.Devices, d.device(g, s))
+			slice.Devices = append(slice.Devices, d.device(g, s, rivals[g.GetUuid()]))
 		}
 		pool.Slices = append(pool.Slices, slice)
 	}
@@ -82,7 +83,7 @@ func (d *Driver) order(gpus []*v1.GPU, claimed map[string]uint64) []*v1.GPU {
 	return gpus
 }
 
-func (d *Driver) device(g *v1.GPU, s snapshot) resourceapi.Device {
+func (d *Driver) device(g *v1.GPU, s snapshot, rival string) resourceapi.Device {
 	multiple := true
 	whole := g.GetMemoryBytes() / mebibyte
 	// By the step, as the API server wants it.
@@ -98,7 +99,7 @@ func (d *Driver) device(g *v1.GPU, s snapshot) resourceapi.Device {
 			memoryCapacity: capacity(mebibyte, memory, usual, whole),
 			shareCapacity:  capacity(1, wholeGPU, uint64(d.cfg.DefaultShare), wholeGPU),
 		},
-		Taints: taints(g, s.absent),
+		Taints: taints(g, s.absent, rival),
 	}
 }
 
@@ -178,7 +179,7 @@ func semantic(version string) (string, bool) {
 	return strings.Join(parts[:3], "."), true
 }
 
-func taints(g *v1.GPU, absent bool) (out []resourceapi.DeviceTaint) {
+func taints(g *v1.GPU, absent bool, rival string) (out []resourceapi.DeviceTaint) {
 	if g.GetState() == "UNHEALTHY" {
 		out = append(out, resourceapi.DeviceTaint{Key: unhealthyTaint, Effect: resourceapi.DeviceTaintEffectNoExecute})
 	}
@@ -187,6 +188,10 @@ func taints(g *v1.GPU, absent bool) (out []resourceapi.DeviceTaint) {
 	}
 	if absent {
 		out = append(out, resourceapi.DeviceTaint{Key: absentTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	}
+	if rival != "" {
+		// The value is a label's, which has no slash.
+		out = append(out, resourceapi.DeviceTaint{Key: contestedTaint, Value: strings.ReplaceAll(rival, "/", "_"), Effect: resourceapi.DeviceTaintEffectNoSchedule})
 	}
 	return out
 }

@@ -87,7 +87,7 @@ func TestCapacitiesKeepTheRules(t *testing.T) {
 		for _, factor := range []float64{1, 1.1, 1.337, 2, 100} {
 			for _, usual := range []uint64{0, 1 << 20, 1 << 40} {
 				d := &Driver{cfg: Config{Oversubscription: factor, DefaultMemory: usual, DefaultShare: 1, Sysfs: t.TempDir()}}
-				dev := d.device(&v1.GPU{Uuid: gputest.UUID(0), MemoryBytes: memory}, snapshot{})
+				dev := d.device(&v1.GPU{Uuid: gputest.UUID(0), MemoryBytes: memory}, snapshot{}, "")
 				c := dev.Capacity["memory"]
 				p := c.RequestPolicy
 				for name, q := range map[string]*resource.Quantity{"value": &c.Value, "default": p.Default, "max": p.ValidRange.Max, "min": p.ValidRange.Min} {

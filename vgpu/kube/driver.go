@@ -38,6 +38,7 @@ type Driver struct {
 	now     snapshot
 	changed chan struct{}                    // closed when now changes, and made anew
 	claimed map[types.UID]map[string]uint64  // bytes of each device, of the claims that are prepared
+	rivals  map[string]string                // who else offers a GPU, by UUID; nil: not known yet
 	sharers map[types.UID]context.CancelFunc // watches of claims that more pods may come to share
 
 	publishing sync.Mutex
@@ -115,6 +116,9 @@ func start(ctx context.Context, cfg Config, step func(string)) (_ *Driver, retEr
 		return nil, fmt.Errorf("failed to serve kubelet: %w", err)
 	}
 	d.publish()
+	if !cfg.AllowContested {
+		d.wg.Go(d.watchRivals)
+	}
 	if cfg.StatusInterval > 0 {
 		d.wg.Go(d.tellStatus)
 	}
@@ -206,13 +210,17 @@ func (d *Driver) publish() {
 	}
 	claimed := map[string]uint64{}
 	d.mu.Lock()
+	rivals := d.rivals
 	for _, memory := range d.claimed {
 		for device, bytes := range memory {
 			claimed[device] += bytes
 		}
 	}
 	d.mu.Unlock()
-	pool := d.pool(now, claimed)
+	if rivals == nil && !d.cfg.AllowContested {
+		return // watchRivals does it
+	}
+	pool := d.pool(now, claimed, rivals)
 	if d.published != nil && equality.Semantic.DeepEqual(*d.published, pool) {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -231,6 +232,19 @@ func newClient(objects ...kruntime.Object) *fake.Clientset {
 			s.Name = fmt.Sprintf("%s%d", s.GenerateName, n)
 		}
 		return false, nil, nil
+	})
+	client.PrependReactor("list", "resourceslices", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		driver, ok := a.(clienttesting.ListAction).GetListRestrictions().Fields.RequiresExactMatch(resourceapi.ResourceSliceSelectorDriver)
+		if !ok {
+			return false, nil, nil
+		}
+		all, err := client.Tracker().List(a.GetResource(), resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"), "")
+		if err != nil {
+			return true, nil, err
+		}
+		list := all.(*resourceapi.ResourceSliceList)
+		list.Items = slices.DeleteFunc(list.Items, func(s resourceapi.ResourceSlice) bool { return s.Spec.Driver != driver })
+		return true, list, nil
 	})
 	return client
 }

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+)
+
+// rivalInterval is how often it is looked who else offers the GPUs.
+const rivalInterval = time.Minute
+
+// wholeGPUs begins the extended resources of device plugins that offer whole GPUs, and
+// do not say which.
+const wholeGPUs = "nvidia.com/"
+
+// Rivals says which of the GPUs of a node somebody else offers to Kubernetes as well,
+// and who, by UUID: another DRA driver in its ResourceSlices, or a device plugin in the
+// node's capacity. Those named in own do not count: drivers, and extended resources. It
+// takes get nodes and list resourceslices.
+func Rivals(ctx context.Context, client kubernetes.Interface, node string, gpus []*v1.GPU, own ...string) (map[string]string, error) {
+	out := map[string]string{}
+	n, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("failed to read the node: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Status.Capacity)) {
+		if q := n.Status.Capacity[name]; strings.HasPrefix(string(name), wholeGPUs) && !slices.Contains(own, string(name)) && !q.IsZero() {
+			for _, g := range gpus {
+				out[g.GetUuid()] = string(name)
+			}
+		}
+	}
+	list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, node).String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("failed to read the ResourceSlices of the node: %w", err)
+	}
+	for _, s := range list.Items {
+		if slices.Contains(own, s.Spec.Driver) || s.Spec.NodeName == nil || *s.Spec.NodeName != node {
+			continue
+		}
+		for _, dev := range s.Spec.Devices {
+			for _, g := range gpus {
+				if is(dev, g) {
+					out[g.GetUuid()] = s.Spec.Driver
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// is says whether somebody's device is g: by its UUID, whatever the driver's domain, or
+// by its PCI address.
+func is(dev resourceapi.Device, g *v1.GPU) bool {
+	for name, a := range dev.Attributes {
+		if a.StringValue == nil {
+			continue
+		}
+		switch path.Base(string(name)) {
+		case uuidAttribute:
+			if strings.EqualFold(*a.StringValue, g.GetUuid()) {
+				return true
+			}
+		case "pciBusID":
+			if g.GetPciBusId() != "" && strings.EqualFold(*a.StringValue, BusID(g.GetPciBusId())) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// watchRivals looks for them until the driver ends. Nothing is published before it has
+// looked once.
+func (d *Driver) watchRivals() {
+	for d.ctx.Err() == nil {
+		now, changed := d.snapshot()
+		pause := time.After(rivalInterval)
+		if now.gpus == nil {
+			pause = nil
+		} else {
+			changed = nil
+			if err := d.lookForRivals(now.gpus); err != nil && d.ctx.Err() == nil {
+				d.cfg.Log.WithError(err).Warn("it is not known who else offers the GPUs")
+				pause = time.After(answerTimeout)
+			}
+		}
+		select {
+		case <-pause:
+		case <-changed:
+		case <-d.ctx.Done():
+		}
+	}
+}
+
+// lookForRivals takes in who else offers the GPUs, and tells of what is new.
+func (d *Driver) lookForRivals(gpus []*v1.GPU) error {
+	ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
+	defer cancel()
+	rivals, err := Rivals(ctx, d.cfg.Client, d.cfg.NodeName, gpus, DriverName)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	before := d.rivals
+	d.rivals = rivals
+	d.mu.Unlock()
+	if before != nil && maps.Equal(before, rivals) {
+		return nil
+	}
+	for uuid, who := range rivals {
+		if before[uuid] != who {
+			d.cfg.Log.WithField("gpu", uuid).Error(contested(uuid, who))
+			d.tellNode(ctx, contested(uuid, who))
+		}
+	}
+	d.publish()
+	return nil
+}
+
+func contested(uuid, who string) string {
+	return fmt.Sprintf("%s is offered to Kubernetes by %s as well, which counts what it gives by itself: it takes no new claims of %s. "+
+		"Keep %s away from this node, or start vgpu-kubelet with --allow-contested", uuid, who, DriverName, who)
+}
+
+// tellNode makes an event of the node.
+func (d *Driver) tellNode(ctx context.Context, message string) {
+	now := metav1.Now()
+	e := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: "vgpu-kubelet-", Namespace: metav1.NamespaceDefault},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.cfg.NodeName, UID: types.UID(d.cfg.NodeName)}, // as kubelet's own
+		Type:           corev1.EventTypeWarning, Reason: "ContestedGPU", Message: message,
+		Source: corev1.EventSource{Component: fieldManager, Host: d.cfg.NodeName}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	if _, err := d.cfg.Client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{}); err != nil {
+		d.cfg.Log.WithError(err).Warn("failed to write an event of the node")
+	}
+}
