@@ -222,4 +222,7 @@ func (p *planner) then(upgrade bool) {
 	if len(p.Changes) > 0 {
 		p.Then = append(p.Then, "vgpu doctor")
 	}
+	if !upgrade {
+		p.Then = append(p.Then, "kubectl label node NODE vgpu-shim.dev/installed=true   # under Kubernetes")
+	}
 }

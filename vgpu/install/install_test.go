@@ -398,11 +398,17 @@ func TestAShimIsBusy(t *testing.T) {
 }
 
 func TestAnUpgradeTakesTheOldVersionAway(t *testing.T) {
+	const label = "kubectl label node NODE vgpu-shim.dev/installed=true   # under Kubernetes"
 	o := options(t, build(t, "one"))
-	install(t, o)
+	if p := install(t, o); !slices.Contains(p.Then, label) {
+		t.Errorf("%q", p.Then)
+	}
 	one := versions(t, o)
 	o.From = build(t, "two")
 	p := install(t, o)
+	if slices.Contains(p.Then, label) {
+		t.Errorf("the label again: %q", p.Then)
+	}
 	if now := versions(t, o); len(now) != 1 || now[0] == one[0] {
 		t.Errorf("%q, before %q", now, one)
 	}
