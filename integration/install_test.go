@@ -257,6 +257,10 @@ func TestTheDoctorRunsAContainer(t *testing.T) {
 			}
 			return found
 		}
+		before, err := filepath.Glob("/run/containerd/runc/vgpu-doctor-*")
+		if err != nil {
+			t.Fatal(err)
+		}
 		found := examine()
 		for check, says := range map[string]string{
 			"container":   "ok a container ran, and had ours as /usr/lib/",
@@ -280,6 +284,9 @@ func TestTheDoctorRunsAContainer(t *testing.T) {
 			if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
 				t.Errorf("%q is left, %v", left, err)
 			}
+		}
+		if after, err := filepath.Glob("/run/containerd/runc/vgpu-doctor-*"); err != nil || len(after) > len(before) {
+			t.Errorf("runc has %q, had %q, %v", after, before, err)
 		}
 
 		if err := os.Remove(library); err != nil {

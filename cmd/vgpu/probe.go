@@ -90,6 +90,10 @@ func hashFile(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// runcState is where runc keeps what it knows under containerd, in a directory for each
+// namespace that nobody else removes.
+const runcState = "/run/containerd/runc"
+
 // try runs a container of this very program, under our runtime, and takes it away
 // again. It needs no image.
 func (m machine) try(ctx context.Context) *probed {
@@ -109,6 +113,7 @@ func (m machine) try(ctx context.Context) *probed {
 		return p
 	}
 	id := filepath.Base(rootfs)
+	defer os.Remove(filepath.Join(runcState, id)) // an empty one alone
 	ctr := func(ctx context.Context, limit time.Duration, args ...string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
