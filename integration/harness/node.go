@@ -132,7 +132,8 @@ func (n *Node) Close(ctx context.Context) error {
 	}
 	errs = append(errs, n.sweep(ctx))
 	for _, dir := range n.runcRoots() {
-		errs = append(errs, os.Remove(dir)) // an empty one alone
+		// Who killed a shim has left a container's state there, too.
+		errs = append(errs, os.RemoveAll(dir))
 	}
 	for _, o := range n.overlays {
 		errs = append(errs, o.Close())

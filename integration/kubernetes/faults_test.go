@@ -133,8 +133,8 @@ func (c *three) nodeRestart() {
 	c.reaches("new", corev1.PodSucceeded)
 }
 
-// lostGPU: the GPU of a pod is lost. Its device gets a taint, kubelet tells of it in the
-// pod's status, the pod is evicted, and the one in its place computes on another GPU.
+// lostGPU: the GPU of a pod is lost. Its device gets a taint, the pod is evicted, and
+// the one in its place computes on another GPU.
 func (c *three) lostGPU() {
 	const label = "app"
 	spec := configured(small(), map[string]any{"placement": "allocated"})
