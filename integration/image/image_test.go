@@ -26,7 +26,7 @@ func tree(t *testing.T) string {
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"bin/containerd-shim-vgpu-v1": "shim", "bin/vgpud": "vgpud", "bin/vgpu-node": "node", "bin/vgpu-kubelet": "kubelet",
-		"build/lib/libvgpu-cuda.so": "cuda", "build/lib/libvgpu-nvml.so": "nvml",
+		"build/lib/libvgpu-cuda.so": "cuda", "build/lib/libvgpu-nvml.so": "nvml", "build/lib/libvgpu-opencl.so": "opencl",
 		"build/simgpu/bin/simgpu": "sim", "build/simgpu/lib/libcuda.so.1.0": "simcuda",
 	} {
 		path := filepath.Join(dir, name)
@@ -143,7 +143,7 @@ func TestWhatIsInTheImage(t *testing.T) {
 	for name, want := range map[string]string{
 		"usr/bin/vgpu-node": "node", "usr/bin/vgpu-kubelet": "kubelet", "usr/bin/vgpu": "-> /opt/vgpu/bin/vgpu",
 		"opt/vgpu/bin/vgpud": "vgpud", "opt/vgpu/bin/containerd-shim-vgpu-v1": "shim",
-		"opt/vgpu/lib/libvgpu-cuda.so": "cuda", "opt/vgpu/lib/libvgpu-nvml.so": "nvml",
+		"opt/vgpu/lib/libvgpu-cuda.so": "cuda", "opt/vgpu/lib/libvgpu-nvml.so": "nvml", "opt/vgpu/lib/libvgpu-opencl.so": "opencl",
 		"opt/vgpu/simgpu/lib/libcuda.so.1": "-> libcuda.so.1.0", "opt/vgpu/share/vgpud.toml": "vgpud\n",
 	} {
 		if found[name] != want {
