@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/vgpu-shim/vgpu/vgpu/kube/plugin"
 	"github.com/vgpu-shim/vgpu/vgpu/version"
@@ -28,10 +29,13 @@ ask for is as --default-memory and --default-share say, and is not counted by th
 scheduler. The pod needs the runtime class vgpu.
 
 It runs once per node, as root, beside kubelet and vgpud. It may be stopped or killed
-at any time: pods go on. It needs nothing of the API server. A node has the device
-plugin or the DRA driver, not both.
+at any time: pods go on. A node has the device plugin or the DRA driver, not both.
 
-Exit codes: 0 stopped, 1 failed, or another plugin has the GPUs, 2 wrong use.`
+It needs nothing of the API server. Where it can reach one it also sees who offers the
+GPUs beside it that kubelet does not know, DRA drivers above all: that takes get nodes
+and list resourceslices.
+
+Exit codes: 0 stopped, 1 failed, or somebody else offers the GPUs, 2 wrong use.`
 
 const devicePluginExamples = `  vgpu-kubelet device-plugin                      # in a pod, as the DaemonSet runs it
   vgpu-kubelet device-plugin --default-share=25   # a GPU has 4 units of vgpu-shim.dev/gpu
@@ -49,24 +53,27 @@ func devicePluginCommand() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var wrongMemory, wrongLog error
+			var wrongName, wrongMemory, wrongLog error
+			cfg.NodeName, wrongName = nodeName(cfg.NodeName)
 			cfg.DefaultMemory, wrongMemory = defaultMemory(more.memory)
 			cfg.Log, wrongLog = newLog(more.level, more.format)
-			if err := errors.Join(wrongMemory, wrongLog, cfg.Check()); err != nil {
+			if err := errors.Join(wrongName, wrongMemory, wrongLog, cfg.Check()); err != nil {
 				return usage{err}
 			}
-			return runDevicePlugin(cmd.Context(), cfg, more.metrics)
+			return runDevicePlugin(cmd.Context(), cfg, more)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
+	f.StringVar(&cfg.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this `NODE` in Kubernetes (default $NODE_NAME, else the host's name)")
+	f.StringVar(&more.kubeconfig, "kubeconfig", "", "`FILE` that says how to reach the API server (default: as a pod that has a token does, else not at all)")
 	f.StringVar((*string)(&cfg.Address), "address", string(cfg.Address), "control socket `PATH` of vgpud")
 	f.Float64Var(&cfg.Oversubscription, "oversubscription", cfg.Oversubscription, "`FACTOR` by which more memory may be asked for than a GPU has; a container that finds none free waits")
 	f.IntVar(&cfg.DefaultShare, "default-share", cfg.DefaultShare, "`PERCENT` of a GPU's time for a container that asks for no share; a GPU has as many units of vgpu-shim.dev/gpu as that goes into 100")
 	f.StringVar(&more.memory, "default-memory", "", "`SIZE` on each GPU for a container that asks for no memory, such as 4Gi (default: --default-share of the smallest GPU's)")
 	f.DurationVar(&cfg.Absence, "absence", cfg.Absence, "keep new pods away when vgpud is gone for so `LONG`")
 	f.BoolVar(&cfg.NUMA, "numa", cfg.NUMA, "tell kubelet's topology manager the NUMA nodes of GPUs, and keep containers on the GPUs of those that it chose")
-	f.BoolVar(&cfg.BesideOthers, "beside-others", cfg.BesideOthers, "serve also if another device plugin gives the same GPUs away")
+	f.BoolVar(&cfg.AllowContested, "allow-contested", cfg.AllowContested, "let pods have GPUs that another driver or device plugin of this node offers as well")
 	f.StringVar(&cfg.Dir, "device-plugins-dir", cfg.Dir, "`DIR` of kubelet's socket for device plugins and of its checkpoint, wherever its --root-dir is")
 	f.StringVar(&cfg.PodsDir, "pods-dir", cfg.PodsDir, "`DIR` in which kubelet has a directory for each pod, pods of its --root-dir")
 	f.StringVar(&more.metrics, "metrics", "", "serve metrics for Prometheus at `ADDRESS:PORT` (default nowhere)")
@@ -75,10 +82,18 @@ func devicePluginCommand() *cobra.Command {
 	return cmd
 }
 
-func runDevicePlugin(ctx context.Context, cfg plugin.Config, metrics string) error {
+func runDevicePlugin(ctx context.Context, cfg plugin.Config, more flags) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	registerer, stopMetrics, err := serveMetrics(metrics)
+	logKubernetes(cfg.Log)
+	if _, notInPod := rest.InClusterConfig(); more.kubeconfig != "" || notInPod == nil {
+		if cfg.Client, err = connect(more.kubeconfig); err != nil {
+			return err
+		}
+	} else {
+		cfg.Log.Infof("the API server is not asked who else offers the GPUs: %v", notInPod)
+	}
+	registerer, stopMetrics, err := serveMetrics(more.metrics)
 	if err != nil {
 		return err
 	}

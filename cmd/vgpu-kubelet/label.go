@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // installedLabel is what the runtime class asks of nodes (configs/kubernetes/runtimeclass.yaml).
@@ -46,13 +45,9 @@ func labelCommand() *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 			defer stop()
-			rest, err := clientcmd.BuildConfigFromFlags("", l.kubeconfig)
+			client, err := connect(l.kubeconfig)
 			if err != nil {
-				return fmt.Errorf("failed to find the API server: %w; name a file with --kubeconfig", err)
-			}
-			client, err := kubernetes.NewForConfig(rest)
-			if err != nil {
-				return fmt.Errorf("failed to make a client of the API server: %w", err)
+				return err
 			}
 			return l.run(ctx, client)
 		},

@@ -127,15 +127,11 @@ func command() *cobra.Command {
 // configure puts the flags together and says all that is wrong with them.
 func configure(cfg *kube.Config, more flags) error {
 	var errs []error
-	if cfg.NodeName == "" {
-		name, err := os.Hostname()
-		if err != nil {
-			return fmt.Errorf("failed to read the host's name: %w; name the node with --node-name", err)
-		}
-		cfg.NodeName = strings.ToLower(name) // as kubelet does
+	var err error
+	if cfg.NodeName, err = nodeName(cfg.NodeName); err != nil {
+		errs = append(errs, err)
 	}
 	cfg.Order = kube.Order(more.order)
-	var err error
 	if cfg.DefaultMemory, err = defaultMemory(more.memory); err != nil {
 		errs = append(errs, err)
 	}
@@ -143,6 +139,40 @@ func configure(cfg *kube.Config, more flags) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(append(errs, cfg.Check())...)
+}
+
+// nodeName is that of the flag --node-name, else what kubelet makes of the host's.
+func nodeName(flag string) (string, error) {
+	if flag != "" {
+		return flag, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("failed to read the host's name: %w; name the node with --node-name", err)
+	}
+	return strings.ToLower(name), nil
+}
+
+// connect makes a client of the API server that a file tells of; without a file, of that
+// of the pod.
+func connect(kubeconfig string) (kubernetes.Interface, error) {
+	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("failed to find the API server: %w; name a file with --kubeconfig", err)
+	}
+	client, err := kubernetes.NewForConfig(rest)
+	if err != nil {
+		return nil, fmt.Errorf("failed to make a client of the API server: %w", err)
+	}
+	return client, nil
+}
+
+// logKubernetes lets what Kubernetes' libraries log go into the same log, the most of it
+// below info.
+func logKubernetes(log *logrus.Entry) {
+	klog.SetLogger(funcr.New(func(prefix, args string) {
+		log.WithField("from", strings.TrimSpace("kubernetes "+prefix)).Debug(args)
+	}, funcr.Options{Verbosity: 3}))
 }
 
 // defaultMemory reads the flag of that name, in bytes; 0: it is not there.
@@ -199,17 +229,10 @@ func serveMetrics(address string) (_ prometheus.Registerer, stop func(), _ error
 func run(ctx context.Context, cfg kube.Config, more flags) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	// What Kubernetes' libraries log goes into the same log, the most of it below info.
-	klog.SetLogger(funcr.New(func(prefix, args string) {
-		cfg.Log.WithField("from", strings.TrimSpace("kubernetes "+prefix)).Debug(args)
-	}, funcr.Options{Verbosity: 3}))
-
-	rest, err := clientcmd.BuildConfigFromFlags("", more.kubeconfig)
-	if err != nil {
-		return fmt.Errorf("failed to find the API server: %w; name a file with --kubeconfig", err)
-	}
-	if cfg.Client, err = kubernetes.NewForConfig(rest); err != nil {
-		return fmt.Errorf("failed to make a client of the API server: %w", err)
+	logKubernetes(cfg.Log)
+	var err error
+	if cfg.Client, err = connect(more.kubeconfig); err != nil {
+		return err
 	}
 	registerer, stopMetrics, err := serveMetrics(more.metrics)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,8 +22,8 @@ import (
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
 
-// rivalInterval is how often it is looked who else offers the GPUs.
-const rivalInterval = time.Minute
+// RivalInterval is how often it is looked who else offers the GPUs.
+const RivalInterval = time.Minute
 
 // wholeGPUs begins the extended resources of device plugins that offer whole GPUs, and
 // do not say which.
@@ -48,6 +49,9 @@ func Rivals(ctx context.Context, client kubernetes.Interface, node string, gpus 
 	list, err := client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorNodeName, node).String(),
 	})
+	if apierrors.IsNotFound(err) {
+		return out, nil // before Kubernetes 1.34
+	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to read the ResourceSlices of the node: %w", err)
 	}
@@ -92,7 +96,7 @@ func is(dev resourceapi.Device, g *v1.GPU) bool {
 func (d *Driver) watchRivals() {
 	for d.ctx.Err() == nil {
 		now, changed := d.snapshot()
-		pause := time.After(rivalInterval)
+		pause := time.After(RivalInterval)
 		if now.gpus == nil {
 			pause = nil
 		} else {

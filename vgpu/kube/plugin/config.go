@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/vgpu-shim/vgpu/vgpu/kube/vgpud"
 )
@@ -32,8 +33,14 @@ type Config struct {
 	// NUMA tells kubelet the NUMA node of each GPU, and keeps containers on the GPUs
 	// of those that kubelet chose.
 	NUMA bool
-	// BesideOthers serves also where another device plugin gives the same GPUs away.
-	BesideOthers bool
+	// AllowContested serves also where another driver or device plugin offers the same
+	// GPUs.
+	AllowContested bool
+
+	// Client is asked who else offers the GPUs of NodeName. Nil: nobody is asked, and
+	// only device plugins are seen that kubelet's checkpoint tells of.
+	Client   kubernetes.Interface
+	NodeName string
 
 	Log     *logrus.Entry
 	Metrics prometheus.Registerer // nil: nobody wants any

@@ -14,6 +14,6 @@
 // first uses CUDA. A unit is named by a GPU only so that it is unhealthy with it, and for
 // kubelet's topology manager.
 //
-// The plugin remembers nothing: all it knows is kubelet's and vgpud's. It asks nothing of
-// the API server.
+// The plugin remembers nothing: all it knows is kubelet's and vgpud's. Of the API server
+// it asks, where it can, who else offers the GPUs.
 package plugin

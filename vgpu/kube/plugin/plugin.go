@@ -19,6 +19,7 @@ import (
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/claim"
+	"github.com/vgpu-shim/vgpu/vgpu/kube"
 )
 
 // Plugin is a running device plugin.
@@ -51,10 +52,11 @@ type told struct {
 
 // state is what vgpud said last.
 type state struct {
-	gpus   []*v1.GPU // nil: nothing yet. Never changed in place
-	found  int       // how often a vgpud was found
-	there  bool      // vgpud answers
-	absent bool      // it has not for long
+	gpus   []*v1.GPU         // nil: nothing yet. Never changed in place
+	found  int               // how often a vgpud was found
+	there  bool              // vgpud answers
+	absent bool              // it has not for long
+	rivals map[string]string // who else offers a GPU, by UUID, as the API server says; nil: it was not asked yet
 }
 
 type metrics struct {
@@ -79,6 +81,8 @@ const (
 	lookInterval = 2 * time.Second
 	// redialInterval is the pause between two tries to reach vgpud.
 	redialInterval = 250 * time.Millisecond
+	// rivalTimeout is for the API server's answer.
+	rivalTimeout = 10 * time.Second
 )
 
 // Run runs the plugin until ctx ends. cfg was checked.
@@ -104,6 +108,11 @@ func Run(ctx context.Context, cfg Config) error {
 		}
 	}
 	p.sweep()
+	if cfg.Client != nil && !cfg.AllowContested {
+		p.wg.Go(p.watchRivals)
+	} else {
+		p.now.rivals = map[string]string{}
+	}
 	p.wg.Go(p.watchVgpud)
 	again := time.NewTicker(lookInterval)
 	defer again.Stop()
@@ -129,8 +138,12 @@ func Run(ctx context.Context, cfg Config) error {
 // look does what is to be done. An error is final.
 func (p *Plugin) look() error {
 	now, _ := p.state()
-	if now.gpus == nil {
+	if now.gpus == nil || now.rivals == nil {
 		return nil
+	}
+	if len(now.rivals) > 0 {
+		uuid := slices.Sorted(maps.Keys(now.rivals))[0]
+		return &refused{contested(now.rivals[uuid], uuid)}
 	}
 	if err := p.lookAtPods(now); err != nil {
 		if _, final := errors.AsType[*refused](err); final {
@@ -158,6 +171,12 @@ func (p *Plugin) failed(err error) {
 // refused is why this node can not be served.
 type refused struct{ error }
 
+// contested says that somebody else offers a GPU, under the name that he has there.
+func contested(who, name string) error {
+	return fmt.Errorf("%s is offered to Kubernetes by %s as well: each GPU of this node would be given away twice. Keep %s away from this node, "+
+		"or the device plugin, or start it with --allow-contested; kubelet forgets a device plugin five minutes after its end, a driver after 30 seconds", name, who, who)
+}
+
 // lookAtPods tells vgpud of pods that have come or gone.
 func (p *Plugin) lookAtPods(now state) error {
 	if err := p.read(); err != nil {
@@ -172,9 +191,8 @@ func (p *Plugin) lookAtPods(now state) error {
 			return err
 		}
 	}
-	if resource, unit := is.checkpoint.others(now.gpus); resource != "" && !p.cfg.BesideOthers {
-		return &refused{fmt.Errorf("another device plugin gives the GPUs of this node away as %s (%s): each GPU would be given away twice. "+
-			"Take that plugin from this node, or vgpu-kubelet, or say --beside-others; kubelet forgets a plugin five minutes after its end", resource, unit)}
+	if resource, unit := is.checkpoint.others(now.gpus); resource != "" && !p.cfg.AllowContested {
+		return &refused{contested(resource, unit)}
 	}
 	if err := p.tell(is.checkpoint, is.live, now.gpus); err != nil {
 		return err
@@ -295,7 +313,7 @@ func (p *Plugin) watchVgpud() {
 				if first {
 					found++
 				}
-				*s = state{gpus: gpus, found: found, there: true}
+				*s = state{gpus: gpus, found: found, there: true, rivals: s.rivals}
 			})
 			first = false
 		})
@@ -312,6 +330,37 @@ func (p *Plugin) watchVgpud() {
 		}
 		select {
 		case <-time.After(redialInterval):
+		case <-p.ctx.Done():
+		}
+	}
+}
+
+// watchRivals asks the API server who else offers the GPUs, which kubelet may not know.
+// One that does not answer keeps nobody from his GPUs.
+func (p *Plugin) watchRivals() {
+	var said string
+	for p.ctx.Err() == nil {
+		now, changed := p.state()
+		if now.gpus == nil {
+			select {
+			case <-changed:
+			case <-p.ctx.Done():
+			}
+			continue
+		}
+		ctx, cancel := context.WithTimeout(p.ctx, rivalTimeout)
+		rivals, err := kube.Rivals(ctx, p.cfg.Client, p.cfg.NodeName, now.gpus, Resources()...)
+		cancel()
+		if err != nil {
+			if text := err.Error(); text != said && p.ctx.Err() == nil {
+				said = text
+				p.cfg.Log.WithError(err).Warn("it is not known who else offers the GPUs")
+			}
+			rivals = map[string]string{}
+		}
+		p.update(func(s *state) { s.rivals = rivals })
+		select {
+		case <-time.After(kube.RivalInterval):
 		case <-p.ctx.Done():
 		}
 	}

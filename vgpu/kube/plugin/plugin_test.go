@@ -19,12 +19,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/claim"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
+	"github.com/vgpu-shim/vgpu/vgpu/kube"
 	"github.com/vgpu-shim/vgpu/vgpu/kube/vgpud"
 	"github.com/vgpu-shim/vgpu/vgpu/node/nodetest"
 )
@@ -459,7 +468,7 @@ func TestUnitsAreAsHealthyAsTheirGPU(t *testing.T) {
 // The same GPU is not given away by two plugins, unless it is said so.
 func TestAnotherPluginHasTheGPUs(t *testing.T) {
 	nvidia := map[string][]string{"nvidia.com/gpu": {strings.ToLower(gputest.UUID(1)) + "::0"}, "example.org/disk": {"disk-1"}}
-	says := "another device plugin gives the GPUs of this node away as nvidia.com/gpu (" + nvidia["nvidia.com/gpu"][0] + ")"
+	says := nvidia["nvidia.com/gpu"][0] + " is offered to Kubernetes by nvidia.com/gpu as well"
 	t.Run("before", func(t *testing.T) {
 		p := newPlace(t, 2)
 		p.kubelet.write(nvidia)
@@ -467,7 +476,7 @@ func TestAnotherPluginHasTheGPUs(t *testing.T) {
 		if p.kubelet.endpoint(GPUs) != nil {
 			t.Error("it has registered all the same")
 		}
-		p.run(func(c *Config) { c.BesideOthers = true })
+		p.run(func(c *Config) { c.AllowContested = true })
 		p.kubelet.registered()
 	})
 	t.Run("later", func(t *testing.T) {
@@ -481,6 +490,52 @@ func TestAnotherPluginHasTheGPUs(t *testing.T) {
 		r.fails(t, says)
 		until(t, "kubelet misses it", func() bool { return len(p.kubelet.units(GPUs, pluginapi.Healthy)) == 0 })
 	})
+}
+
+// Nor is it beside a DRA driver, ours among them, where the API server can be asked.
+func TestADriverHasTheGPUs(t *testing.T) {
+	const node = "worker-1"
+	offered := func(driver, on string) *resourceapi.ResourceSlice {
+		uuid := gputest.UUID(1)
+		return &resourceapi.ResourceSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: "slice"},
+			Spec: resourceapi.ResourceSliceSpec{Driver: driver, NodeName: &on, Devices: []resourceapi.Device{{
+				Name: "gpu-1", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"uuid": {StringValue: &uuid}},
+			}}},
+		}
+	}
+	client := func(objects ...runtime.Object) *fake.Clientset {
+		return fake.NewClientset(append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})...)
+	}
+	asks := func(c *fake.Clientset) func(*Config) {
+		return func(cfg *Config) { cfg.Client, cfg.NodeName = c, node }
+	}
+	for _, driver := range []string{kube.DriverName, "gpu.nvidia.com"} {
+		t.Run(driver, func(t *testing.T) {
+			p := newPlace(t, 2)
+			offers := asks(client(offered(driver, node)))
+			p.run(offers).fails(t, gputest.UUID(1)+" is offered to Kubernetes by "+driver+" as well")
+			if p.kubelet.endpoint(GPUs) != nil {
+				t.Error("it has registered all the same")
+			}
+			p.run(func(c *Config) { offers(c); c.AllowContested = true })
+			p.kubelet.registered()
+		})
+	}
+	t.Run("on another node", func(t *testing.T) {
+		p := newPlace(t, 2)
+		p.run(asks(client(offered(kube.DriverName, "worker-2"))))
+		p.kubelet.registered()
+	})
+	for _, why := range []error{apierrors.NewNotFound(schema.GroupResource{}, ""), apierrors.NewForbidden(schema.GroupResource{}, "", nil)} {
+		t.Run("nobody says: "+string(apierrors.ReasonForError(why)), func(t *testing.T) {
+			p := newPlace(t, 2)
+			c := client()
+			c.PrependReactor("list", "resourceslices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, why })
+			p.run(asks(c))
+			p.kubelet.registered()
+		})
+	}
 }
 
 // A checkpoint that can not be read changes nothing.
