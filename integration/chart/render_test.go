@@ -127,16 +127,23 @@ func TestRenderedObjects(t *testing.T) {
 	always := []string{"ClusterRole/vgpu-kubelet", "ClusterRoleBinding/vgpu-kubelet", "ServiceAccount/vgpu-kubelet"}
 	restriction := []string{"ValidatingAdmissionPolicy/vgpu-node-restriction", "ValidatingAdmissionPolicyBinding/vgpu-node-restriction"}
 	daemons := []string{"DaemonSet/vgpud", "DaemonSet/vgpu-kubelet"}
-	classes := []string{"RuntimeClass/vgpu", "DeviceClass/vgpu"}
+	classes := []string{"DeviceClass/vgpu", "DeviceClass/vgpu-small", "DeviceClass/vgpu-medium", "DeviceClass/vgpu-large"}
+	runtimes := []string{"RuntimeClass/vgpu"}
+	events := []string{"Role/vgpu-kubelet", "RoleBinding/vgpu-kubelet"}
+	var admission []string
+	for _, name := range []string{"config", "sizes", "limits", "claimless"} {
+		admission = append(admission, "ValidatingAdmissionPolicy/vgpu-"+name, "ValidatingAdmissionPolicyBinding/vgpu-"+name)
+	}
 	for _, test := range []struct {
 		values string
 		want   [][]string
 	}{
-		{"", [][]string{always, restriction, daemons, classes}},
-		{"everything", [][]string{always, restriction, daemons, classes, {"ConfigMap/vgpud", "Service/vgpu-metrics", "ServiceMonitor/vgpu"}}},
-		{"none", [][]string{always, restriction, daemons, {"RuntimeClass/vgpu"}}},
-		{"bare", [][]string{always, daemons}},
-		{"uninstall", [][]string{always, restriction, classes, {"DaemonSet/vgpu-uninstall"}}},
+		{"", [][]string{always, events, restriction, admission, daemons, runtimes, classes}},
+		{"everything", [][]string{always, events, restriction, admission, daemons, runtimes, classes, {"ConfigMap/vgpud", "Service/vgpu-metrics", "ServiceMonitor/vgpu"}}},
+		{"device-plugin", [][]string{always, restriction, admission, daemons, runtimes}},
+		{"none", [][]string{always, restriction, daemons, runtimes}},
+		{"bare", [][]string{always, events, daemons}},
+		{"uninstall", [][]string{always, restriction, admission, runtimes, classes, {"DaemonSet/vgpu-uninstall"}}},
 	} {
 		t.Run(test.values, func(t *testing.T) {
 			var args []string
@@ -161,23 +168,34 @@ func TestRenderedObjects(t *testing.T) {
 
 // What each value is for reaches the objects.
 func TestValuesReachTheObjects(t *testing.T) {
-	text, err := template(t, "--values", "testdata/everything.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{
+	reach(t, "everything", []string{
 		"image: registry.example:5000/gpu/vgpu:v1.2.3", "imagePullPolicy: Always", "- name: registry", "nvidia.com/gpu.present: \"true\"",
 		"priorityClassName: high", "example.com/a: b", "maxUnavailable: 10%", "values:\n", "operator: Exists",
 		"--containerd=/opt/bin/containerd", "--containerd-config=/etc/k/config.toml", "--containerd-socket=/run/k/containerd.sock", "--restart=signal",
 		"--gpus=sim:2", "--state=/run/other", "--socket=/run/other/vgpud.sock", "/usr/local/bin/vgpu, --address=/run/other/vgpud.sock", "hostPath: {path: /run/other,",
 		`quantum = \"10ms\"`, "--config=/etc/vgpu/vgpud.toml", "--log-level=debug", "memory: 1Gi",
 		"--plugin-dir=/data/kubelet/plugins/vgpu-shim.dev", "--registry-dir=/data/kubelet/plugins_registry", "--cdi-dir=/etc/cdi", "hostPath: {path: /etc/cdi,",
-		"--order=pack", "--oversubscription=1.5", "--default-share=25", "--default-memory=4Gi",
+		"--order=pack", "--oversubscription=1.5", "--default-share=25", "--default-memory=4Gi", "--allow-contested=true",
 		"--metrics=0.0.0.0:19442", "--metrics=:19443", "interval: 1m", "release: prometheus",
 		"name: KUBERNETES_SERVICE_HOST\n          value: \"10.0.0.1\"", "value: \"6443\"",
-	} {
+	})
+	reach(t, "device-plugin", []string{
+		"- device-plugin\n", "--pods-dir=/data/kubelet/pods", "mountPath: /data/kubelet/pods, readOnly: true, mountPropagation: HostToContainer}", "hostPath: {path: /data/kubelet/pods,",
+		"--device-plugins-dir=/var/lib/kubelet/device-plugins", "mountPath: /var/lib/kubelet/device-plugins}", "hostPath: {path: /var/lib/kubelet/device-plugins,",
+		"--numa=true", "--allow-contested=true", "--oversubscription=1.5", "--default-share=25", "--default-memory=4Gi", "--log-level=debug", "--metrics=:19443",
+		"hostPath: {path: /run/other,",
+	})
+}
+
+func reach(t *testing.T, values string, all []string) {
+	t.Helper()
+	text, err := template(t, "--values", "testdata/"+values+".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range all {
 		if !strings.Contains(text, want) {
-			t.Errorf("nothing says %q", want)
+			t.Errorf("with the values %s nothing says %q", values, want)
 		}
 	}
 	if t.Failed() {
@@ -187,7 +205,7 @@ func TestValuesReachTheObjects(t *testing.T) {
 
 func TestWrongValuesAreRefused(t *testing.T) {
 	for _, test := range []struct{ set, says string }{
-		{`mode="DRA"`, "'/mode': value must be one of 'dra', 'none'"},
+		{`mode="DRA"`, "'/mode': value must be one of 'dra', 'device-plugin', 'none'"},
 		{`vgpud.gpu="auto"`, "'/vgpud': additional properties 'gpu' not allowed"},
 		{`vgpud.gpus="sim:17"`, "'/vgpud/gpus'"},
 		{`vgpud.state="run"`, "'/vgpud/state'"},
@@ -203,19 +221,21 @@ func TestWrongValuesAreRefused(t *testing.T) {
 			t.Errorf("%s: the error does not say %q: %v", test.set, test.says, err)
 		}
 	}
-	for version, says := range map[string]string{"1.33.4": "mode dra needs Kubernetes 1.34", "1.25.0": "incompatible with Kubernetes"} {
+	for version, says := range map[string]string{"1.33.4": "mode dra needs Kubernetes 1.34, and this is v1.33.4: use mode device-plugin", "1.25.0": "incompatible with Kubernetes"} {
 		if _, err := template(t, "--kube-version", version); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("Kubernetes %s: the error does not say %q: %v", version, says, err)
 		}
 	}
 	// Which has neither tokens that name nodes, nor claims.
-	text, err := template(t, "--kube-version", "1.26.0", "--set", "mode=none")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names(objects(t, text)) {
-		if strings.HasPrefix(name, "Validating") || strings.HasPrefix(name, "DeviceClass") {
-			t.Errorf("Kubernetes 1.26 gets a %s", name)
+	for _, mode := range []string{"device-plugin", "none"} {
+		text, err := template(t, "--kube-version", "1.26.0", "--set", "mode="+mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names(objects(t, text)) {
+			if strings.HasPrefix(name, "Validating") || strings.HasPrefix(name, "DeviceClass") {
+				t.Errorf("Kubernetes 1.26 gets a %s", name)
+			}
 		}
 	}
 }
@@ -223,7 +243,7 @@ func TestWrongValuesAreRefused(t *testing.T) {
 // Who may do what: only what changes the node is privileged, only what speaks to the
 // API server has a token, and that may do no more than it must.
 func TestLeastPrivilege(t *testing.T) {
-	for _, values := range []string{"everything", "none", "uninstall"} {
+	for _, values := range []string{"everything", "device-plugin", "none", "uninstall"} {
 		text, err := template(t, "--values", "testdata/"+values+".yaml")
 		if err != nil {
 			t.Fatal(err)
@@ -234,6 +254,11 @@ func TestLeastPrivilege(t *testing.T) {
 				checkPods(t, o)
 			case *rbacv1.ClusterRole:
 				checkRole(t, values, o)
+			case *rbacv1.Role:
+				want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}}}
+				if diff := cmp.Diff(want, o.Rules); diff != "" || o.Namespace != "default" {
+					t.Errorf("%s: in the namespace %s: %s", values, o.Namespace, diff)
+				}
 			}
 		}
 	}
@@ -277,13 +302,18 @@ func checkPods(t *testing.T, set *appsv1.DaemonSet) {
 func checkRole(t *testing.T, values string, role *rbacv1.ClusterRole) {
 	t.Helper()
 	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "patch"}}}
-	if values == "everything" {
-		group := []string{"resource.k8s.io"}
+	group := []string{"resource.k8s.io"}
+	switch values {
+	case "everything":
 		want = append(
 			want,
 			rbacv1.PolicyRule{APIGroups: group, Resources: []string{"resourceclaims"}, Verbs: []string{"get", "list", "watch"}},
 			rbacv1.PolicyRule{APIGroups: group, Resources: []string{"resourceslices"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+			rbacv1.PolicyRule{APIGroups: group, Resources: []string{"resourceclaims/status"}, Verbs: []string{"patch"}},
+			rbacv1.PolicyRule{APIGroups: group, Resources: []string{"resourceclaims/driver"}, ResourceNames: []string{"vgpu-shim.dev"}, Verbs: []string{"associated-node:patch"}},
 		)
+	case "device-plugin":
+		want = append(want, rbacv1.PolicyRule{APIGroups: group, Resources: []string{"resourceslices"}, Verbs: []string{"list"}})
 	}
 	if diff := cmp.Diff(want, role.Rules); diff != "" {
 		t.Errorf("%s: %s", values, diff)
@@ -297,7 +327,7 @@ func TestKustomizeIsTheChart(t *testing.T) {
 		render []string
 	}{
 		{"configs/kubernetes", nil},
-		{"configs/kustomize/uninstall", []string{"--set", "uninstall=true,runtimeClass.create=false,deviceClass.create=false,nodeRestriction.create=false"}},
+		{"configs/kustomize/uninstall", []string{"--set", "uninstall=true,runtimeClass.create=false,deviceClasses.create=false,admission.create=false,nodeRestriction.create=false"}},
 	} {
 		text, err := template(t, test.render...)
 		if err != nil {

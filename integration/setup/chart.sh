@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 # What has files of its own there is left out.
-own=(--set runtimeClass.create=false --set deviceClass.create=false --set nodeRestriction.create=false)
+own=(--set runtimeClass.create=false --set deviceClasses.create=false --set admission.create=false --set nodeRestriction.create=false)
 render() {
 	echo "# Made of configs/helm/vgpu by make chart. Do not edit."
 	.tools/bin/helm template vgpu configs/helm/vgpu --namespace vgpu-system --kube-version 1.37.2 "${own[@]}" "$@"

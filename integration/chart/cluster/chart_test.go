@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -33,6 +34,7 @@ import (
 	"github.com/vgpu-shim/vgpu/integration/harness"
 	"github.com/vgpu-shim/vgpu/integration/kubernetes"
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/plugin"
 )
 
 const (
@@ -206,6 +208,8 @@ func TestLifeOfTheChart(t *testing.T) {
 	// As on a node where others use CDI, too. Whose directory it is nobody knows.
 	c.must(os.MkdirAll("/run/cdi", 0o755))
 	c.must(os.WriteFile("/usr/local/sbin/systemctl", []byte(systemctl), 0o755))
+	// As systemd has it; kubelet wants it so.
+	c.must(unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""))
 	before := snapshot(t, c.n)
 
 	c.helm(append([]string{"install", release, chart, "--create-namespace", "--wait", "--timeout", "3m", "--set", "image.tag=v1"}, c.values()...)...)
@@ -251,9 +255,19 @@ func TestLifeOfTheChart(t *testing.T) {
 		}
 	})
 
+	// While kubelet still has the driver's ResourceSlices the device plugin is refused.
+	t.Run("limits instead of claims", func(t *testing.T) {
+		c := c.sub(t)
+		c.keeps(pods, func() {
+			c.helm(append([]string{"upgrade", release, chart, "--wait", "--timeout", "3m", "--set", "image.tag=v2,mode=device-plugin"}, c.values()...)...)
+			c.ready("vgpu-kubelet")
+		})
+		c.limits()
+	})
+
 	t.Run("uninstall", func(t *testing.T) {
 		c := c.sub(t)
-		c.helm(append([]string{"upgrade", release, chart, "--set", "image.tag=v2,uninstall=true"}, append(c.values(), "--set", "containerd.restart=systemd")...)...)
+		c.helm(append([]string{"upgrade", release, chart, "--set", "image.tag=v2,mode=device-plugin,uninstall=true"}, append(c.values(), "--set", "containerd.restart=systemd")...)...)
 		// While there are pods with vGPUs it is refused, and says why.
 		c.wait(func() error {
 			for _, p := range c.owned("vgpu-uninstall") {
@@ -386,6 +400,12 @@ func (c *cluster) tries() {
 		}, metav1.CreateOptions{})
 		return err
 	}
+	event := func(namespace string) error {
+		_, err := as.CoreV1().Events(namespace).Create(c.ctx, &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "one"},
+		}, metav1.CreateOptions{})
+		return err
+	}
 	const label = `{"metadata":{"labels":{"vgpu-shim.dev/installed":"true"}}}`
 	const mayNot = "vgpu-kubelet of node one may not change what is of node other"
 	for _, test := range []struct {
@@ -402,6 +422,8 @@ func (c *cluster) tries() {
 		{"a taint", patch("one", `{"spec":{"unschedulable":true}}`), "may change the label vgpu-shim.dev/installed alone"},
 		{"its node's slice", slice("one"), ""},
 		{"another node's slice", slice("other"), mayNot},
+		{"an event of a node", event(metav1.NamespaceDefault), ""},
+		{"an event of something else", event(namespace), "forbidden"},
 		{"a pod", as.CoreV1().Pods(namespace).Delete(c.ctx, p.Name, metav1.DeleteOptions{}), "forbidden"},
 	} {
 		if test.says == "" {
@@ -432,6 +454,12 @@ func (c *cluster) claims() {
 		}}}},
 	}
 	claims := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceDefault)
+	large := claim.DeepCopy()
+	large.Spec.Devices.Requests[0].Exactly.DeviceClassName = "vgpu-large"
+	const says = "a request of the class vgpu-large must ask, in capacity.requests, for memory up to 40Gi and for a share up to 50"
+	if _, err := claims.Create(c.ctx, large, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), says) {
+		c.t.Errorf("a request without a share: the error does not say %q: %v", says, err)
+	}
 	_, err := claims.Create(c.ctx, claim, metav1.CreateOptions{})
 	c.must(err)
 	p := pod("claims")
@@ -444,8 +472,30 @@ func (c *cluster) claims() {
 	if v.GetMemoryBytes() != 1<<30 || len(v.GetClaims()) != 1 {
 		c.t.Errorf("the vGPU is %v", v)
 	}
+	c.wait(func() error { // the driver may say so
+		is, err := claims.Get(c.ctx, claim.Name, metav1.GetOptions{})
+		if err == nil && (len(is.Status.Devices) != 1 || !strings.Contains(string(is.Status.Devices[0].Data.Raw), `"container":"gpu"`)) {
+			err = fmt.Errorf("the claim says %+v of its devices", is.Status.Devices)
+		}
+		return err
+	})
 	c.remove("claims")
 	c.must(claims.Delete(c.ctx, claim.Name, metav1.DeleteOptions{}))
+}
+
+// limits lets a pod have what its limits ask for.
+func (c *cluster) limits() {
+	p := pod("limits")
+	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{
+		plugin.GPUs: resource.MustParse("1"), plugin.Memory: resource.MustParse("4"), plugin.Share: resource.MustParse("20"),
+	}
+	c.create(p)
+	v, err := c.vgpu(p.Name)
+	c.must(err)
+	if v.GetMemoryBytes() != 4*plugin.UnitBytes || v.GetWeight() != 20 || len(v.GetClaims()) != 1 {
+		c.t.Errorf("the vGPU is %v", v)
+	}
+	c.remove(p.Name)
 }
 
 // shows asks the plugin of kubectl for what pods compute, as a user who may do no more
