@@ -225,6 +225,61 @@ func TestBinaryKilled(t *testing.T) {
 	}
 }
 
+// containerd has started a server, fails then, and removes the bundle: it never comes
+// back to that server.
+func TestAServerThatIsAbandonedEnds(t *testing.T) {
+	for _, c := range []struct {
+		description string
+		log         bool // somebody reads it
+	}{{"serving", true}, {"before it serves", false}} {
+		t.Run(c.description, func(t *testing.T) {
+			p := newProcess(t)
+			if !c.log {
+				log := filepath.Join(p.bundle, "log")
+				if err := errors.Join(os.Remove(log), syscall.Mkfifo(log, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			answer, err := p.command("start").CombinedOutput()
+			if err != nil {
+				t.Fatalf("start: %v: %s", err, answer)
+			}
+			conn, err := cshim.AnonDialer(string(answer), time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			client := ttrpc.NewClient(conn)
+			defer client.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if !c.log {
+				p.eventually("the server waits for a reader of its log", p.waitsForReader)
+			} else if _, err := taskv3.NewTTRPCTaskClient(client).Connect(ctx, &taskv3.ConnectRequest{ID: p.id()}); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.RemoveAll(p.bundle); err != nil {
+				t.Fatal(err)
+			}
+			p.eventually("the server ends", func() bool { return !cshim.CanConnect(string(answer)) })
+			p.eventually("its socket is gone", func() bool { return gone(strings.TrimPrefix(string(answer), "unix://")) })
+		})
+	}
+}
+
+// waitsForReader says whether a process that was started in the bundle is in open(2)
+// of a FIFO.
+func (p *process) waitsForReader() bool {
+	all, _ := filepath.Glob("/proc/[0-9]*/task/*/wchan")
+	for _, path := range all {
+		cwd, _ := os.Readlink(filepath.Join(filepath.Dir(path), "cwd"))
+		function, _ := os.ReadFile(path)
+		if cwd == p.bundle && string(function) == "wait_for_partner" {
+			return true
+		}
+	}
+	return false
+}
+
 // A state file that can not be used: the container is cleaned up all the same,
 // and the operator is told. containerd logs what `delete` writes to standard
 // error, and takes standard output for the answer.

@@ -59,7 +59,11 @@ func Main() int {
 			return 1
 		}
 	default:
-		registerService()
+		used := make(chan struct{})
+		if args.Action == "" && !args.Info {
+			go exitIfAbandoned(used)
+		}
+		registerService(used)
 		// Ends the process itself on an error.
 		cshim.RunShim(context.Background(), m)
 	}

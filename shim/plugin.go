@@ -3,6 +3,8 @@
 package shim
 
 import (
+	"sync"
+
 	"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2/task"
 	cshim "github.com/containerd/containerd/v2/pkg/shim"
 	"github.com/containerd/containerd/v2/pkg/shutdown"
@@ -14,8 +16,8 @@ import (
 var _ cshim.TTRPCService = (*service)(nil)
 
 // registerService makes the task service known to containerd's shim server,
-// which looks for it in its registry of plugins.
-func registerService() {
+// which looks for it in its registry of plugins. It closes used at the first Create.
+func registerService(used chan<- struct{}) {
 	registry.Register(&plugin.Registration{
 		Type:     plugins.TTRPCPlugin,
 		ID:       "task",
@@ -33,7 +35,9 @@ func registerService() {
 			if err != nil {
 				return nil, err
 			}
-			return newService(inner, ic.Properties[plugins.PropertyGRPCAddress]), nil
+			s := newService(inner, ic.Properties[plugins.PropertyGRPCAddress])
+			s.use = sync.OnceFunc(func() { close(used) })
+			return s, nil
 		},
 	})
 }

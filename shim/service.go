@@ -42,6 +42,8 @@ type service struct {
 	// The deadlines above; tests have others.
 	createTimeout, releaseTimeout, dialPatience time.Duration
 
+	use func() // called at each Create
+
 	mu sync.Mutex
 	// tenants holds each container that has a vGPU or is being given one, by its id.
 	// Guarded by mu, which is never held across a call.
@@ -69,6 +71,7 @@ func newService(inner taskv3.TTRPCTaskService, containerd string) *service {
 		createTimeout:    createTimeout,
 		releaseTimeout:   releaseTimeout,
 		dialPatience:     dialPatience,
+		use:              func() {},
 		tenants:          make(map[string]tenant),
 		creating:         make(map[string]chan struct{}),
 	}
@@ -80,6 +83,7 @@ func newService(inner taskv3.TTRPCTaskService, containerd string) *service {
 
 // create notes that a container's Create is under way, until end is called.
 func (s *service) create(id string) (end func()) {
+	s.use()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.creating[id]; ok {
