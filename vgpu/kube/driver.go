@@ -104,7 +104,7 @@ func start(ctx context.Context, cfg Config, step func(string)) (_ *Driver, retEr
 	d.restore()
 	// vgpud is looked for first: kubelet has claims as soon as it sees the driver.
 	d.wg.Go(d.watchVgpud)
-	d.helper, err = kubeletplugin.Start(d.ctx, d,
+	helper, err := kubeletplugin.Start(d.ctx, d,
 		kubeletplugin.DriverName(DriverName),
 		kubeletplugin.KubeClient(cfg.Client),
 		kubeletplugin.NodeName(cfg.NodeName),
@@ -112,6 +112,10 @@ func start(ctx context.Context, cfg Config, step func(string)) (_ *Driver, retEr
 		kubeletplugin.RegistrarDirectoryPath(cfg.RegistryDir),
 		kubeletplugin.Serialize(false), // see locks
 	)
+	// It calls before it has returned.
+	d.publishing.Lock()
+	d.helper = helper
+	d.publishing.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("failed to serve kubelet: %w", err)
 	}
