@@ -20,6 +20,7 @@ import (
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 
 	"github.com/vgpu-shim/vgpu/shim/bundle"
+	"github.com/vgpu-shim/vgpu/shim/mounts"
 )
 
 // The annotation with which a CRI marks the pause container of a pod.
@@ -205,7 +206,11 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 	if err != nil || len(after) == 0 {
 		return resp, err
 	}
-	if err := s.put(int(resp.GetPid()), w.summary.Rootfs(dir), after); err != nil {
+	err = s.put(int(resp.GetPid()), w.summary.Rootfs(dir), after)
+	if errors.Is(err, mounts.ErrEnded) {
+		return resp, nil // somebody has killed it; nothing of it will run
+	}
+	if err != nil {
 		return nil, errgrpc.ToGRPC(errors.Join(fmt.Errorf("failed to put the vGPU into container %s: %w", id, err), s.discard(ctx, id)))
 	}
 	return resp, nil

@@ -4,6 +4,7 @@ package shim
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/vgpu-shim/vgpu/hooks/oci"
+	"github.com/vgpu-shim/vgpu/shim/mounts"
 )
 
 // putSpec is a spec whose container has a root and a mount namespace of its own.
@@ -96,4 +98,15 @@ func TestCreateRemovesAContainerWithoutDriver(t *testing.T) {
 	}
 	f.called("create", "kill 9", "wait", "delete")
 	f.untouched()
+}
+
+// One whose process was killed before it started is created all the same: it is
+// stopped, as under runc's shim.
+func TestCreateOfAContainerThatIsKilledBeforeItStarts(t *testing.T) {
+	f := newFixture(t, putSpec)
+	f.service.put = func(int, string, []oci.Mount) error { return fmt.Errorf("no driver: %w", mounts.ErrEnded) }
+	if err := f.create(); err != nil {
+		t.Fatal(err)
+	}
+	f.called("create")
 }

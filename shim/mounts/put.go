@@ -40,12 +40,16 @@ func Fits(m oci.Mount) bool {
 	return m.Type == "bind"
 }
 
+// ErrEnded says that the container's process has ended.
+var ErrEnded = errors.New("the container's first process has ended")
+
 // Put makes the mounts in the mount namespace of the process pid, in their order, each
 // below its root directory. rootfs is where the host has that root: there the places
 // are made that a container whose root is read-only lacks. pid must stay as long as
 // Put runs.
 //
-// After an error some of the mounts are made.
+// After an error some of the mounts are made. It is ErrEnded if the process had ended
+// before.
 func Put(pid int, rootfs string, all []oci.Mount) error {
 	if len(all) == 0 {
 		return nil
@@ -144,6 +148,11 @@ type process struct {
 }
 
 func openProcess(pid int) (p process, err error) {
+	defer func() {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) { // a zombie has neither root nor namespaces
+			err = fmt.Errorf("%w: %w", ErrEnded, err)
+		}
+	}()
 	name := fmt.Sprintf("/proc/%d", pid)
 	// All of it is read through this descriptor, so that it is of one process.
 	dir, err := unix.Open(name, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

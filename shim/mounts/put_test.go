@@ -420,3 +420,27 @@ func TestFits(t *testing.T) {
 		t.Error("a tmpfs fits")
 	}
 }
+
+// Its parent has not waited for it yet, as for a container's that somebody has killed.
+func TestPutTellsOfAProcessThatHasEnded(t *testing.T) {
+	box := newContainer(t, kind{}, func(string) {})
+	ended := exec.Command("true")
+	if err := ended.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer ended.Wait() //nolint:errcheck // it ends with 0
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", ended.Process.Pid))
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("it is no zombie: %s, %v", stat, err)
+		}
+		if strings.Contains(string(stat), ") Z ") {
+			break
+		}
+	}
+	for _, pid := range []int{ended.Process.Pid, 1 << 30} {
+		if err := Put(pid, box.rootfs, []oci.Mount{on(box.lib, "/lib.so")}); !errors.Is(err, ErrEnded) {
+			t.Errorf("the error of process %d is %v", pid, err)
+		}
+	}
+}
