@@ -12,8 +12,8 @@ import (
 // committed one of the full form without meaning anything: samples are fewer, and
 // the machine of this run is another one, or is busy. Rows that are not here are not
 // compared: floors, what the short form does not measure or measures in another way,
-// and tails of hand-overs, which are other programs' more than ours: those have their
-// budgets.
+// and tails of hand-overs and drains, which are other programs' more than ours: those
+// have their budgets.
 var noise = map[string]float64{
 	"handover_median":      .5,
 	"first_grant":          .5,
@@ -21,7 +21,6 @@ var noise = map[string]float64{
 	"engine_step_512":      .3,
 	"engine_step_512_ns":   1,
 	"daemon_memory_512":    .15,
-	"drain_p99":            .3,
 	"accounting_error":     1,
 	"high_p99":             .4,
 	"alone":                .02,

@@ -129,7 +129,7 @@ func run(out string, short bool, only, against string) error {
 
 // tries is how often a group is measured at most. In the last third of the time
 // nothing is measured again.
-const tries = 4
+const tries = 8
 
 // hold measures a group, and once more, beside a floor of that moment, if other
 // programs may have spoilt what it missed.
