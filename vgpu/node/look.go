@@ -90,11 +90,14 @@ func (l *loop) beginLook(g *gpuState, said bool, then ...func()) {
 				l.chargeOverhead(uuid, k.said)
 				l.lookUntilSettled(g)
 			}
-			l.lookedAtProcesses(k)
-			if len(k.next) > 0 {
-				next := k.next
-				k.next = nil
+			// The next one begins first: who is called now may ask for one more.
+			then, next := k.then, k.next
+			k.then, k.next = nil, nil
+			if len(next) > 0 {
 				l.beginLook(g, k.nextSaid, next...)
+			}
+			for _, fn := range then {
+				fn()
 			}
 		})
 	}()

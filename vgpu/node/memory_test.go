@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
@@ -385,6 +386,29 @@ func TestADriverThatHangsKeepsNoAskForEver(t *testing.T) {
 		got, _ := a.memory(0, 0, wire.MemoryDriver)
 		return got.used == 10*mib
 	})
+}
+
+// A process that asks for memory just when its module was loaded is looked at again
+// while another look is due: both are told.
+func TestWhoLooksAgainIsNotForgottenForWhoWaits(t *testing.T) {
+	n := newNode(t, settings{gpus: 1})
+	uuid := arbiter.UUID(n.gpu(0).GetUuid())
+	told := make(chan string, 2)
+	if err := n.daemon.call(func(l *loop) {
+		l.lookAtProcesses(uuid, true, func() {
+			l.lookAtProcesses(uuid, false, func() { told <- "who looked again" })
+		})
+		l.lookAtProcesses(uuid, true, func() { told <- "who waited for the next look" })
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		select {
+		case <-told:
+		case <-time.After(time.Minute):
+			t.Fatal("one of them is forgotten")
+		}
+	}
 }
 
 func TestTheLedgerOutlivesVgpud(t *testing.T) {
