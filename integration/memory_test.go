@@ -241,6 +241,7 @@ func TestMemorySet(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	c, p := n.limited("set", "512Mi")
 	p.must("ok", "use 0")
+	n.tells(c, p, 512*mib, contextMemory, 512*mib-contextMemory) // which comes a moment later
 	piece := p.alloc("plain", 256*mib)
 	p.must("ok", "set %s 17", piece)
 	p.must(outOfMemory, "alloc plain %d", 256*mib)
