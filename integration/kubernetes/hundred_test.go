@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
@@ -114,17 +116,17 @@ func (c *three) mixture(pods []wanted, allocated bool) {
 		c.create(w.pod())
 		look.devices()
 	}
-	for done := 0; done < len(pods); {
-		if c.Ctx.Err() != nil {
-			c.T.Fatalf("%d of %d pods are done: %v", done, len(pods), c.Ctx.Err())
-		}
+	done := 0
+	if err := wait.PollUntilContextCancel(c.Ctx, 300*time.Millisecond, true, func(context.Context) (bool, error) {
 		look.devices()
 		look.nodes()
 		done = look.pods()
-		if c.T.Failed() {
-			return
-		}
-		time.Sleep(300 * time.Millisecond)
+		return done == len(pods) || c.T.Failed(), nil
+	}); err != nil {
+		c.T.Fatalf("%d of %d pods are done: %v", done, len(pods), err)
+	}
+	if c.T.Failed() {
+		return
 	}
 	if look.waited == 0 || look.pending == 0 {
 		c.T.Errorf("%d pods had to wait for a node, and %d looks saw one that waits for its turn: nothing was contended for", look.waited, look.pending)

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -137,12 +138,8 @@ func (p *place) files() (out []string) {
 // until waits for what must become true.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(end) {
-			t.Fatalf("it never came about that %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
+	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) { return ok(), nil }); err != nil {
+		t.Fatalf("it never came about that %s", what)
 	}
 }
 

@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	clienttesting "k8s.io/client-go/testing"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
@@ -80,13 +82,11 @@ func vgpuStatus(gpu int, shareID string, status metav1.ConditionStatus, reason, 
 func (r *running) untilStatus(name string, want ...resourceapi.AllocatedDeviceStatus) {
 	r.t.Helper()
 	var diff string
-	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		if diff = cmp.Diff(want, r.status(name), cmp.Comparer(func(a, b *kruntime.RawExtension) bool { return sameData(a, b) })); diff == "" {
-			return
-		}
-		if time.Now().After(end) {
-			r.t.Fatalf("the status of %s (-want +got)\n%s", name, diff)
-		}
+	if err := wait.PollUntilContextTimeout(r.t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		diff = cmp.Diff(want, r.status(name), cmp.Comparer(func(a, b *kruntime.RawExtension) bool { return sameData(a, b) }))
+		return diff == "", nil
+	}); err != nil {
+		r.t.Fatalf("the status of %s (-want +got)\n%s", name, diff)
 	}
 }
 

@@ -184,7 +184,9 @@ func (c *client) revoke() {
 // until waits for something in the page.
 func (c *client) until(what string, ok func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(jail.Patience); !ok(); time.Sleep(100 * time.Microsecond) {
+	looks := time.NewTicker(100 * time.Microsecond)
+	defer looks.Stop()
+	for deadline := time.Now().Add(jail.Patience); !ok(); <-looks.C {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("waited in vain: %s; the word is %s, waiting %d", what, c.state(), c.page.Waiting().Load())
 		}

@@ -51,11 +51,13 @@ func TestRevokedTurnEndsWithItsWork(t *testing.T) {
 	c.grant()
 	p.Expect("runs")
 	c.revoke()
+	looks := time.NewTicker(100 * time.Microsecond)
+	defer looks.Stop()
 	for range 200 { // the library's thread looks more often than that
 		if c.state() != "DRAINING" {
 			t.Fatalf("the word is %s while a kernel runs", c.state())
 		}
-		time.Sleep(100 * time.Microsecond)
+		<-looks.C
 	}
 	p.GoOn()
 	p.Expect("goes")

@@ -17,6 +17,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"k8s.io/apimachinery/pkg/util/wait"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -27,12 +28,8 @@ const patience = 30 * time.Second
 // until waits for what must become true.
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.Now().Add(patience)
-	for !ok() {
-		if time.Now().After(end) {
-			t.Fatalf("it never came about that %s", what)
-		}
-		time.Sleep(5 * time.Millisecond)
+	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) { return ok(), nil }); err != nil {
+		t.Fatalf("it never came about that %s", what)
 	}
 }
 
