@@ -85,12 +85,20 @@ func (i *Inventory) SetUsed(uuid string, pid int, bytes uint64) {
 	i.used[uuid][pid] = bytes
 }
 
-// SetUsedOnce says how much a process uses that ends right after it is asked for.
+// SetUsedOnce says how much of a GPU's memory a process uses when that is asked for
+// next. After that it uses what it did before, or has ended.
 func (i *Inventory) SetUsedOnce(uuid string, pid int, bytes uint64) {
-	i.SetUsed(uuid, pid, bytes)
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.ends = append(i.ends, func() { delete(i.used[uuid], pid) })
+	before, ok := i.used[uuid][pid]
+	i.ends = append(i.ends, func() {
+		if ok {
+			i.used[uuid][pid] = before
+		} else {
+			delete(i.used[uuid], pid)
+		}
+	})
+	i.mu.Unlock()
+	i.SetUsed(uuid, pid, bytes)
 }
 
 // Ended says that a process uses a GPU no more.
