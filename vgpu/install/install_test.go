@@ -207,8 +207,13 @@ func TestAFailureInTheMiddleLeavesTheOldState(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := options(t, one)
 			o.Containerd = containerds(t)["1.6.20"]
+			// All is written and synced hundreds of times.
+			if err := mountMemory(t, o.Root, "64m"); err != nil {
+				t.Fatal(err)
+			}
 			file(t, o.place(o.Config), "version = 2\n")
 			p, err := plan(o)
 			if err != nil {
