@@ -49,15 +49,16 @@ func (MaskCompat) Apply(s *Spec) error {
 			}
 		}
 	}
-	for _, dir := range dirs {
-		if slices.ContainsFunc(s.masked.elements, func(o element[string]) bool { return path.Clean(o.value) == dir }) {
-			continue
-		}
-		if err := s.masked.set(dir, func(o string) bool { return o == dir }); err != nil {
-			return err
-		}
+	masked := make(map[string]bool)
+	for _, e := range s.masked.elements {
+		masked[path.Clean(e.value)] = true
 	}
-	return nil
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool {
+		was := masked[dir]
+		masked[dir] = true
+		return was
+	})
+	return s.masked.add(dirs...)
 }
 
 // compatDir is the directory of compatibility libraries that dir is, or lies in;

@@ -35,12 +35,31 @@ func (l *list[T]) decode(data json.RawMessage) error {
 	return nil
 }
 
-func (l *list[T]) encode() (json.RawMessage, error) {
-	raws := make([]json.RawMessage, len(l.elements))
+func (l *list[T]) encode() json.RawMessage {
+	b := []byte{'['}
 	for i, e := range l.elements {
-		raws[i] = e.raw
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, e.raw...)
 	}
-	return encode(raws)
+	return append(b, ']')
+}
+
+// add appends elements.
+func (l *list[T]) add(values ...T) error {
+	more := make([]element[T], len(values))
+	for i, v := range values {
+		raw, err := encode(v)
+		if err != nil {
+			return err
+		}
+		more[i] = element[T]{v, raw}
+	}
+	if len(more) > 0 {
+		l.elements, l.changed = append(l.elements, more...), true
+	}
+	return nil
 }
 
 // set makes v the one element that same holds for. It replaces the first of

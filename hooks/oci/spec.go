@@ -83,17 +83,15 @@ func (s *Spec) Apply(edits ...Edit) error {
 // Marshal returns the spec as JSON.
 func (s *Spec) Marshal() ([]byte, error) {
 	root, linux, process, resources, hooks := s.root.clone(), s.linux.clone(), s.process.clone(), s.resources.clone(), s.hooks.clone()
-	err := errors.Join(
-		put(&process, "env", &s.env),
-		put(&root, "mounts", &s.mounts),
-		put(&resources, "devices", &s.rules),
-		put(&linux, "devices", &s.devices),
-		put(&linux, "maskedPaths", &s.masked),
-	)
+	put(&process, "env", &s.env)
+	put(&root, "mounts", &s.mounts)
+	put(&resources, "devices", &s.rules)
+	put(&linux, "devices", &s.devices)
+	put(&linux, "maskedPaths", &s.masked)
 	for name, stage := range s.stages {
-		err = errors.Join(err, put(&hooks, name, stage))
+		put(&hooks, name, stage)
 	}
-	err = errors.Join(err,
+	err := errors.Join(
 		nest(&linux, "resources", resources, s.rules.changed),
 		nest(&root, "linux", linux, s.rules.changed || s.devices.changed || s.masked.changed),
 		nest(&root, "process", process, s.env.changed),
@@ -180,16 +178,10 @@ func nest(parent *object, key string, section object, changed bool) error {
 }
 
 // put puts a changed list back into its section.
-func put[T any](section *object, key string, l *list[T]) error {
-	if !l.changed {
-		return nil
+func put[T any](section *object, key string, l *list[T]) {
+	if l.changed {
+		section.set(key, l.encode())
 	}
-	b, err := l.encode()
-	if err != nil {
-		return err
-	}
-	section.set(key, b)
-	return nil
 }
 
 func (o *object) set(key string, v json.RawMessage) {
