@@ -166,6 +166,7 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 		Containerd: s.containerd,
 		Instance:   rand.Text(),
 	}
+	config.Prepare()
 	answer, err := s.createVGPU(ctx, state, &v1.CreateRequest{
 		Container:    container(state),
 		Instance:     state.Instance,

@@ -3,12 +3,14 @@
 package bundle
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +28,8 @@ const maxConfigBytes = 64 << 20
 // Config is the config.json of one bundle.
 type Config struct {
 	path    string
-	raw     []byte // as it was when it was loaded
+	raw     []byte                    // as it was when it was loaded
+	parse   func() (*oci.Spec, error) // raw, once
 	owner   owner
 	applied bool
 }
@@ -136,18 +139,21 @@ func LoadConfig(dir string) (*Config, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("failed to open the OCI spec: %s is not a regular file", path)
 	}
-	raw, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
-	if err != nil {
+	var raw bytes.Buffer
+	raw.Grow(int(min(info.Size(), maxConfigBytes)) + bytes.MinRead)
+	if _, err := raw.ReadFrom(io.LimitReader(f, maxConfigBytes+1)); err != nil {
 		return nil, fmt.Errorf("failed to read %s: %w", path, err)
 	}
-	if len(raw) > maxConfigBytes {
+	if raw.Len() > maxConfigBytes {
 		return nil, fmt.Errorf("failed to read %s: more than %d bytes", path, maxConfigBytes)
 	}
 	o := owner{mode: info.Mode().Perm(), uid: -1, gid: -1}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		o.uid, o.gid = int(st.Uid), int(st.Gid)
 	}
-	return &Config{path: path, raw: raw, owner: o}, nil
+	c := &Config{path: path, raw: raw.Bytes(), owner: o}
+	c.parse = c.parser()
+	return c, nil
 }
 
 // Summary reads the parts that decide what is to be done with the container.
@@ -159,12 +165,22 @@ func (c *Config) Summary() (Summary, error) {
 	return s, nil
 }
 
+func (c *Config) parser() func() (*oci.Spec, error) {
+	return sync.OnceValues(func() (*oci.Spec, error) { return oci.Parse(c.raw) })
+}
+
+// Prepare begins what an Apply can do without the edits, and returns at once.
+func (c *Config) Prepare() {
+	go c.parse() //nolint:errcheck // Apply gets the same error
+}
+
 // Apply makes the edits in the file. Without an edit the file is not touched.
 func (c *Config) Apply(edits ...oci.Edit) error {
 	if len(edits) == 0 {
 		return nil
 	}
-	spec, err := oci.Parse(c.raw)
+	spec, err := c.parse()
+	c.parse = c.parser() // this one is edited now
 	if err != nil {
 		return fmt.Errorf("failed to parse %s: %w", c.path, err)
 	}

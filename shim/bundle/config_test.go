@@ -151,6 +151,26 @@ func TestConfigApplyReplacesAndRestoreBringsBack(t *testing.T) {
 	only(t, dir, ConfigFile)
 }
 
+// Each Apply begins with what was loaded, whether it was prepared or not.
+func TestConfigPrepare(t *testing.T) {
+	dir := write(t, spec, 0o644)
+	c := load(t, dir)
+	c.Prepare()
+	for _, env := range []string{"B=2", "C=3"} {
+		if err := c.Apply(oci.Env(env)); err != nil {
+			t.Fatal(err)
+		}
+		if got := content(t, dir); !strings.Contains(got, env) || env != "B=2" && strings.Contains(got, "B=2") {
+			t.Errorf("with %s it is %s", env, got)
+		}
+	}
+	damaged := load(t, write(t, `{"linux": {"maskedPaths": 1}}`, 0o644))
+	damaged.Prepare()
+	if err := damaged.Apply(oci.Env("B=2")); err == nil || !strings.Contains(err.Error(), "maskedPaths") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
 func TestConfigFailedApplyLeavesTheFile(t *testing.T) {
 	for _, c := range []struct {
 		description, spec string
