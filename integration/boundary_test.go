@@ -350,6 +350,88 @@ func TestNoDescriptorIsInherited(t *testing.T) {
 	})
 }
 
+// While runc makes a container its shim has the driver's mounts ready. Nothing that it
+// starts gets hold of one, and when they have their places it has none any more.
+func TestMountsThatWaitAreNotInherited(t *testing.T) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
+		o := theOne(t, v).another(t)
+		library, err := os.Stat(o.Paths.Library)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait, release := o.during(o.Ctx, "before create", o.create)
+		shim, err := o.c.ShimPID()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// of are the descriptors of a process, of whichever of its threads, that are of
+		// our library.
+		of := func(pid int) []string {
+			fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/fd/*", pid))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.DeleteFunc(fds, func(fd string) bool {
+				info, err := os.Stat(fd)
+				return err != nil || !os.SameFile(info, library)
+			})
+		}
+		o.Wait(func() error {
+			if len(of(shim)) == 0 {
+				return fmt.Errorf("the shim has no mount: %w", errNotYet)
+			}
+			return nil
+		})
+		started := children(t, shim)
+		if len(started) == 0 {
+			t.Error("runc is not there")
+		}
+		for _, pid := range started {
+			if got := of(pid); len(got) > 0 {
+				t.Errorf("the shim's child %d has the mounts %v", pid, got)
+			}
+		}
+		release()
+		if err := wait(); err != nil {
+			t.Fatal(err)
+		}
+		o.Wait(func() error { // the thread ends a moment later
+			if got := of(shim); len(got) > 0 {
+				return fmt.Errorf("the shim still has the mounts %v: %w", got, errNotYet)
+			}
+			return nil
+		})
+		o.must(o.start, o.exec, o.kill, o.delete)
+		o.nothing()
+	})
+}
+
+// children are the processes that one has started.
+func children(t *testing.T, pid int) (all []int) {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range lists {
+		b, err := os.ReadFile(list)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // a thread that has ended
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range strings.Fields(string(b)) {
+			child, err := strconv.Atoi(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, child)
+		}
+	}
+	return all
+}
+
 // What vgpud and the shim leave on the host is root's alone, but what the container
 // gets: the directory of its vGPU, which lies in one that is. In the container there is
 // that one socket, nothing of theirs listens without a path, and the host mounts nothing.

@@ -189,6 +189,15 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 	}()
 
 	now, after := edits(answer.GetEdits(), s.later(w.summary))
+	var driver mounting
+	if len(after) > 0 {
+		driver = s.mount(after) // meanwhile the runtime makes the container
+		defer func() {
+			if driver != nil {
+				driver.Drop()
+			}
+		}()
+	}
 	if err := config.Apply(append(unpoint(w.pointers), now...)...); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("failed to put the vGPU into container %s: %w", id, err))
 	}
@@ -204,10 +213,11 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 		return nil, errgrpc.ToGRPC(err)
 	}
 	resp, err := s.TTRPCTaskService.Create(ctx, r)
-	if err != nil || len(after) == 0 {
+	if err != nil || driver == nil {
 		return resp, err
 	}
-	err = s.put(int(resp.GetPid()), w.summary.Rootfs(dir), after)
+	err = driver.Put(int(resp.GetPid()), w.summary.Rootfs(dir))
+	driver = nil
 	if errors.Is(err, mounts.ErrEnded) {
 		return resp, nil // somebody has killed it; nothing of it will run
 	}

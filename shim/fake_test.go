@@ -242,7 +242,7 @@ func newFixture(t *testing.T, spec string) *fixture {
 	f.stop = f.vgpud.serve(t, f.address)
 	f.config = config.Config{Address: f.address, DefaultCount: 1, AllowAnnotations: []string{"*"}}
 	f.service = newService(f.inner, testContainerd)
-	f.service.put = nil // everything stands in config.json; a test that wants it otherwise sets its own
+	f.service.mount = nil // everything stands in config.json; a test that wants it otherwise sets its own
 	f.service.load = func(*anypb.Any) (handler, error) { return handler{Config: f.config}, nil }
 	// Long enough never to matter on a busy machine; a test that waits for one
 	// sets its own.

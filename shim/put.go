@@ -14,11 +14,17 @@ import (
 	"github.com/vgpu-shim/vgpu/shim/mounts"
 )
 
+// mounting are mounts without a place: *mounts.Mounts.
+type mounting interface {
+	Put(pid int, rootfs string) error
+	Drop()
+}
+
 // later tells which mounts are made after the runtime's own, in a container with this
 // config.json: the driver's files, which are many. The others stand in config.json, as
 // all do where the kernel is too old or where a mount would not stay in the container.
 func (s *service) later(w bundle.Summary) func(oci.Mount) bool {
-	if s.put == nil || !w.PrivateMounts() {
+	if s.mount == nil || !w.PrivateMounts() {
 		return func(oci.Mount) bool { return false }
 	}
 	return func(m oci.Mount) bool {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	taskv3 "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/vgpu-shim/vgpu/hooks/oci"
@@ -24,15 +25,19 @@ const putSpec = `{"process": {}, "root": {"path": "rootfs"}, "linux": {"namespac
 func TestCreatePutsTheDriverIntoTheContainer(t *testing.T) {
 	f := newFixture(t, putSpec)
 	var places []string
-	f.service.put = func(pid int, rootfs string, all []oci.Mount) error {
+	driver := &fakeMounts{put: func(pid int, rootfs string) error {
 		f.called("create")
 		if pid != 42 || rootfs != filepath.Join(f.bundle, "rootfs") {
 			t.Errorf("the container is process %d with the root %s", pid, rootfs)
 		}
+		return nil
+	}}
+	f.service.mount = func(all []oci.Mount) mounting {
+		f.called() // the runtime makes the container meanwhile
 		for _, m := range all {
 			places = append(places, m.Source+" "+m.Destination)
 		}
-		return nil
+		return driver
 	}
 	if err := f.create(); err != nil {
 		t.Fatal(err)
@@ -56,15 +61,19 @@ func TestCreatePutsTheDriverIntoTheContainer(t *testing.T) {
 		}
 	}
 	f.called("create")
+	driver.ended(t, "put")
 }
 
 // Where a mount of the shim's would not stay in the container, or the kernel can not,
 // all stands in config.json.
 func TestCreateLeavesMountsToTheRuntime(t *testing.T) {
-	never := func(int, string, []oci.Mount) error { return errors.New("the shim mounts") }
+	never := func([]oci.Mount) mounting {
+		t.Error("the shim mounts")
+		return &fakeMounts{}
+	}
 	for _, c := range []struct {
 		description, old, new string
-		put                   func(int, string, []oci.Mount) error
+		mount                 func([]oci.Mount) mounting
 	}{
 		{"an old kernel", "", "", nil},
 		{"no mount namespace", `, {"type": "mount"}`, "", never},
@@ -73,7 +82,7 @@ func TestCreateLeavesMountsToTheRuntime(t *testing.T) {
 	} {
 		t.Run(c.description, func(t *testing.T) {
 			f := newFixture(t, strings.Replace(putSpec, c.old, c.new, 1))
-			f.service.put = c.put
+			f.service.mount = c.mount
 			if err := f.create(); err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +98,7 @@ func TestCreateLeavesMountsToTheRuntime(t *testing.T) {
 // A container into which the driver does not go is removed again, and all else undone.
 func TestCreateRemovesAContainerWithoutDriver(t *testing.T) {
 	f := newFixture(t, putSpec)
-	f.service.put = func(int, string, []oci.Mount) error { return errors.New("no room") }
+	driver := f.puts(errors.New("no room"))
 	err := f.create()
 	for _, s := range []string{"failed to put the vGPU into container c1", "no room"} {
 		if err == nil || !strings.Contains(err.Error(), s) {
@@ -98,15 +107,66 @@ func TestCreateRemovesAContainerWithoutDriver(t *testing.T) {
 	}
 	f.called("create", "kill 9", "wait", "delete")
 	f.untouched()
+	driver.ended(t, "put")
+}
+
+// Mounts that no container gets are let go.
+func TestCreateThatFailsDropsTheMounts(t *testing.T) {
+	for _, c := range []struct {
+		description, spec string
+		runtime           error
+	}{
+		{"in the runtime", putSpec, errors.New("no runtime")},
+		{"in config.json", strings.Replace(putSpec, `"namespaces"`, `"maskedPaths": 1, "namespaces"`, 1), nil},
+	} {
+		t.Run(c.description, func(t *testing.T) {
+			f := newFixture(t, c.spec)
+			driver := f.puts(nil)
+			f.inner.create = func(*taskv3.CreateTaskRequest) error { return c.runtime }
+			if err := f.create(); err == nil {
+				t.Fatal("it is created")
+			}
+			driver.ended(t, "drop")
+			f.untouched()
+		})
+	}
 }
 
 // One whose process was killed before it started is created all the same: it is
 // stopped, as under runc's shim.
 func TestCreateOfAContainerThatIsKilledBeforeItStarts(t *testing.T) {
 	f := newFixture(t, putSpec)
-	f.service.put = func(int, string, []oci.Mount) error { return fmt.Errorf("no driver: %w", mounts.ErrEnded) }
+	f.puts(fmt.Errorf("no driver: %w", mounts.ErrEnded))
 	if err := f.create(); err != nil {
 		t.Fatal(err)
 	}
 	f.called("create")
+}
+
+// fakeMounts are mounts that go to no container.
+type fakeMounts struct {
+	put   func(pid int, rootfs string) error
+	calls []string
+}
+
+func (m *fakeMounts) Put(pid int, rootfs string) error {
+	m.calls = append(m.calls, "put")
+	return m.put(pid, rootfs)
+}
+
+func (m *fakeMounts) Drop() { m.calls = append(m.calls, "drop") }
+
+// ended checks how they were given away, once.
+func (m *fakeMounts) ended(t *testing.T, how string) {
+	t.Helper()
+	if diff := cmp.Diff([]string{how}, m.calls); diff != "" {
+		t.Errorf("the mounts' end (-want +got):\n%s", diff)
+	}
+}
+
+// puts lets the shim's mounts come to this end.
+func (f *fixture) puts(err error) *fakeMounts {
+	m := &fakeMounts{put: func(int, string) error { return err }}
+	f.service.mount = func([]oci.Mount) mounting { return m }
+	return m
 }

@@ -35,9 +35,9 @@ type service struct {
 
 	containerd string // address of the containerd that started this shim
 	load       func(*anypb.Any) (handler, error)
-	// put makes mounts in a container that was created (mounts.Put); nil where the
-	// kernel has not what that takes.
-	put func(pid int, rootfs string, all []oci.Mount) error
+	// mount makes mounts for a container that is being created (mounts.Make); nil where
+	// the kernel has not what that takes.
+	mount func([]oci.Mount) mounting
 
 	// The deadlines above; tests have others.
 	createTimeout, releaseTimeout, dialPatience time.Duration
@@ -76,7 +76,7 @@ func newService(inner taskv3.TTRPCTaskService, containerd string) *service {
 		creating:         make(map[string]chan struct{}),
 	}
 	if mounts.Supported() {
-		s.put = mounts.Put
+		s.mount = func(all []oci.Mount) mounting { return mounts.Make(all) }
 	}
 	return s
 }

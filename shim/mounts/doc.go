@@ -7,7 +7,8 @@
 // runtime takes an eighth of a millisecond for one, most of it to make sure of the
 // place; the kernel's newer calls make sure of it by themselves and take a seventh of
 // that. So only what stands in config.json is the runtime's to mount, and the rest is
-// put above it here, before anything of the container's own runs.
+// put above it here, before anything of the container's own runs. The mounts come into
+// being while the runtime is at work (Make), so that a place is all they need (Put).
 //
 // What a runtime promises holds here, too. A place is looked up within the container's
 // root, where no link leads out of it (openat2(2), RESOLVE_IN_ROOT), and a mount goes

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,7 @@ var attributes = map[string]uint64{
 	"ro": unix.MOUNT_ATTR_RDONLY, "nosuid": unix.MOUNT_ATTR_NOSUID, "nodev": unix.MOUNT_ATTR_NODEV, "noexec": unix.MOUNT_ATTR_NOEXEC,
 }
 
-// Fits tells whether Put can make a mount: a bind mount of a file or a directory
+// Fits tells whether Make can make a mount: a bind mount of a file or a directory
 // without what is mounted below.
 func Fits(m oci.Mount) bool {
 	for _, o := range m.Options {
@@ -43,18 +44,48 @@ func Fits(m oci.Mount) bool {
 // ErrEnded says that the container's process has ended.
 var ErrEnded = errors.New("the container's first process has ended")
 
-// Put makes the mounts in the mount namespace of the process pid, in their order, each
-// below its root directory. rootfs is where the host has that root: there the places
-// are made that a container whose root is read-only lacks. pid must stay as long as
-// Put runs.
+// Mounts are mounts without a place. A thread of its own holds them until Put or Drop,
+// of which one must be called, once.
+type Mounts struct {
+	to     chan target // closed by Drop
+	result chan error
+}
+
+// target is where mounts go: below the root directory of a process, which the host
+// has at rootfs.
+type target struct {
+	pid    int
+	rootfs string
+}
+
+// Make begins to make mounts, and returns at once. What goes wrong with that Put tells.
+func Make(all []oci.Mount) *Mounts {
+	m := &Mounts{to: make(chan target), result: make(chan error, 1)}
+	onThread(func() {
+		trees, err := clones(all)
+		if t, ok := <-m.to; ok {
+			if err == nil {
+				err = t.put(all, trees)
+			}
+			m.result <- err
+		}
+	})
+	return m
+}
+
+// Drop lets the mounts go.
+func (m *Mounts) Drop() { close(m.to) }
+
+// Put gives the mounts their places in the mount namespace of the process pid, in
+// their order, each below its root directory. rootfs is where the host has that root:
+// there the places are made that a container whose root is read-only lacks. pid must
+// stay as long as Put runs.
 //
-// After an error some of the mounts are made. It is ErrEnded if the process had ended
+// After an error some of the mounts are there. It is ErrEnded if the process had ended
 // before.
-func Put(pid int, rootfs string, all []oci.Mount) error {
-	if len(all) == 0 {
-		return nil
-	}
-	if err := onThread(func() error { return put(pid, rootfs, all) }); err != nil {
+func (m *Mounts) Put(pid int, rootfs string) error {
+	m.to <- target{pid, rootfs}
+	if err := <-m.result; err != nil {
 		return fmt.Errorf("failed to mount in the container: %w", err)
 	}
 	return nil
@@ -63,41 +94,73 @@ func Put(pid int, rootfs string, all []oci.Mount) error {
 // onThread calls f on a thread that nothing else will ever run on. It ends with its
 // goroutine, but for the process's first thread: that can not end, so another is taken
 // while it is held here.
-func onThread(f func() error) error {
-	result := make(chan error)
+func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			defer runtime.UnlockOSThread()
-			result <- onThread(f)
+		if unix.Gettid() != unix.Getpid() {
+			f()
 			return
 		}
-		result <- f()
+		defer runtime.UnlockOSThread()
+		ended := make(chan struct{})
+		onThread(func() { defer close(ended); f() })
+		<-ended
 	}()
-	return <-result
 }
 
-// put is Put on a thread of its own, which it changes for good.
-func put(pid int, rootfs string, all []oci.Mount) error {
-	// A root directory of its own is what setns(2) asks for. Descriptors of its own
-	// close by themselves, and a table that grows makes nobody wait who shares it.
+// clones makes the mounts. The thread is changed for good. Its root directory is its
+// own, as setns(2) will ask for, and so are its descriptors: they close by themselves, a
+// table that grows makes nobody wait who shares it, no child of the process has them,
+// and none has to wait for their end when the process is killed.
+func clones(all []oci.Mount) ([]tree, error) {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_FILES); err != nil {
-		return os.NewSyscallError("unshare", err)
+		return nil, os.NewSyscallError("unshare", err)
 	}
-	unix.Umask(0)
-	process, err := openProcess(pid)
-	if err != nil {
-		return err
-	}
-	host, err := unix.Open(rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &os.PathError{Op: "open", Path: rootfs, Err: err}
+	if err := closeOthers(); err != nil {
+		return nil, fmt.Errorf("failed to close what the process has open: %w", err)
 	}
 	trees := make([]tree, len(all))
 	for i, m := range all {
+		var err error
 		if trees[i], err = clone(m); err != nil {
-			return fmt.Errorf("%s: %w", m.Source, err)
+			return nil, fmt.Errorf("%s: %w", m.Source, err)
 		}
+	}
+	return trees, nil
+}
+
+// closeOthers closes this thread's copies of the process's descriptors: who reads from
+// a pipe would wait for their end, too. What is no file stays, such as an epoll(7)
+// instance: Go's runtime needs its own on every thread.
+func closeOthers() error {
+	fds, err := os.ReadDir("/proc/thread-self/fd")
+	if err != nil {
+		return err
+	}
+	for _, entry := range fds {
+		fd, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if fd > 2 && unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT != 0 {
+			unix.Close(fd)
+		}
+	}
+	return nil
+}
+
+// put gives the mounts, of which trees has each one's, their places, on the thread that
+// made them.
+func (t target) put(all []oci.Mount, trees []tree) error {
+	unix.Umask(0)
+	process, err := openProcess(t.pid)
+	if err != nil {
+		return err
+	}
+	host, err := unix.Open(t.rootfs, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: t.rootfs, Err: err}
 	}
 	if err := unix.Setns(process.namespace, unix.CLONE_NEWNS); err != nil {
 		return os.NewSyscallError("setns", err)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -191,9 +192,9 @@ func TestPut(t *testing.T) {
 			write(t, dir+"/inner", "inner")
 			write(t, dir+"/place", "")
 			places := []string{"/usr/lib/lib.so.1", "/usr/lib64/lib.so.1", "/.private", "/.private/place"}
-			if err := Put(box.pid, box.rootfs, []oci.Mount{
+			if err := Make([]oci.Mount{
 				on(box.lib, places[0]), on(box.lib, places[1]), on(dir, places[2]), on(box.lib, places[3]),
-			}); err != nil {
+			}).Put(box.pid, box.rootfs); err != nil {
 				t.Fatal(err)
 			}
 			for _, path := range []string{places[0], places[1], places[3]} {
@@ -256,7 +257,7 @@ func TestPutFollowsLinksWithinTheRoot(t *testing.T) {
 			if at == "" {
 				at = c.path
 			}
-			if err := Put(box.pid, box.rootfs, []oci.Mount{on(box.lib, at)}); err != nil {
+			if err := Make([]oci.Mount{on(box.lib, at)}).Put(box.pid, box.rootfs); err != nil {
 				t.Fatal(err)
 			}
 			box.has(c.want, "lib")
@@ -290,7 +291,7 @@ func TestPutRefuses(t *testing.T) {
 				write(t, rootfs+"/proc/x", "")
 				c.build(rootfs)
 			})
-			err := Put(box.pid, box.rootfs, []oci.Mount{on(box.lib, c.at)})
+			err := Make([]oci.Mount{on(box.lib, c.at)}).Put(box.pid, box.rootfs)
 			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), box.lib+" on "+c.at) {
 				t.Errorf("the error is %v, want one that says %q", err, c.says)
 			}
@@ -321,7 +322,7 @@ func TestPutNeedsAContainerAndASource(t *testing.T) {
 		{"a source that is missing", box.pid, box.lib + "-missing", box.lib + "-missing"},
 	} {
 		t.Run(c.description, func(t *testing.T) {
-			err := Put(c.pid, box.rootfs, []oci.Mount{on(c.source, "/lib.so")})
+			err := Make([]oci.Mount{on(c.source, "/lib.so")}).Put(c.pid, box.rootfs)
 			if err == nil || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("the error is %v, want one that says %q", err, c.says)
 			}
@@ -353,7 +354,7 @@ func TestPutChangesNothingOfTheProcess(t *testing.T) {
 	}
 	before := state()
 	for i := range 20 {
-		if err := Put(box.pid, box.rootfs, []oci.Mount{on(box.lib, fmt.Sprintf("/lib/%d.so", i))}); err != nil {
+		if err := Make([]oci.Mount{on(box.lib, fmt.Sprintf("/lib/%d.so", i))}).Put(box.pid, box.rootfs); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -361,17 +362,7 @@ func TestPutChangesNothingOfTheProcess(t *testing.T) {
 		t.Errorf("the process has %s, and had %s", after, before)
 	}
 	// The threads that were in the container end a moment later.
-	looks := time.NewTicker(time.Millisecond)
-	defer looks.Stop()
-	for deadline := time.Now().Add(time.Minute); ; <-looks.C {
-		elsewhere := threadsOutside(t, before)
-		if len(elsewhere) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the threads %v are not back", elsewhere)
-		}
-	}
+	eventually(t, "all threads are back", func() bool { return len(threadsOutside(t, before)) == 0 })
 }
 
 // threadsOutside are those of this process that are not in the mount namespace that
@@ -435,8 +426,97 @@ func TestPutTellsOfAProcessThatHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, pid := range []int{ended.Process.Pid, 1 << 30} {
-		if err := Put(pid, box.rootfs, []oci.Mount{on(box.lib, "/lib.so")}); !errors.Is(err, ErrEnded) {
+		if err := Make([]oci.Mount{on(box.lib, "/lib.so")}).Put(pid, box.rootfs); !errors.Is(err, ErrEnded) {
 			t.Errorf("the error of process %d is %v", pid, err)
+		}
+	}
+}
+
+// Mounts that are dropped hold nothing any more.
+func TestDrop(t *testing.T) {
+	lib := filepath.Join(t.TempDir(), "lib")
+	write(t, lib, "lib")
+	m := Make([]oci.Mount{on(lib, "/lib.so")})
+	eventually(t, "the mount is made", func() bool { return open(t, lib) })
+	m.Drop()
+	eventually(t, "it is gone", func() bool { return !open(t, lib) })
+}
+
+// While mounts wait for their places nobody else waits for the end of what the process
+// has closed, and nothing that it starts has them.
+func TestMountsThatWait(t *testing.T) {
+	lib := filepath.Join(t.TempDir(), "lib")
+	write(t, lib, "lib")
+	r, w, err := os.Pipe() // known to the runtime's poller
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	m := Make([]oci.Mount{on(lib, "/lib.so")})
+	defer m.Drop()
+	eventually(t, "the mount is made", func() bool { return open(t, lib) })
+	if fds, err := filepath.Glob("/proc/self/fd/*"); err != nil || has(t, fds, lib) {
+		t.Errorf("the process has the mounts, too, %v", err)
+	}
+	w.Close()
+	if err := r.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the pipe is not at its end: %v", err)
+	}
+}
+
+// Go's runtime polls on whatever thread starts to collect garbage.
+func TestTheRuntimeWorksOnTheThread(t *testing.T) {
+	r, w, err := os.Pipe() // so that there is something to poll
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	result := make(chan error)
+	onThread(func() {
+		_, err := clones(nil)
+		runtime.GC()
+		result <- err
+	})
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+// open tells whether a thread of this process has a descriptor of a file.
+func open(t *testing.T, path string) bool {
+	t.Helper()
+	fds, err := filepath.Glob("/proc/self/task/*/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return has(t, fds, path)
+}
+
+// has tells whether one of these descriptors is of a file.
+func has(t *testing.T, fds []string, path string) bool {
+	t.Helper()
+	want, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(fds, func(fd string) bool {
+		info, err := os.Stat(fd)
+		return err == nil && os.SameFile(want, info)
+	})
+}
+
+// eventually waits until it is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	looks := time.NewTicker(time.Millisecond)
+	defer looks.Stop()
+	for deadline := time.Now().Add(time.Minute); !so(); <-looks.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("it is not so that %s", what)
 		}
 	}
 }
