@@ -69,6 +69,10 @@ func (f *fakeTasks) Create(_ context.Context, r *taskv3.CreateTaskRequest) (*tas
 	return &taskv3.CreateTaskResponse{Pid: 42}, nil
 }
 
+func (f *fakeTasks) Start(context.Context, *taskv3.StartRequest) (*taskv3.StartResponse, error) {
+	return &taskv3.StartResponse{Pid: 42}, nil
+}
+
 func (f *fakeTasks) Delete(_ context.Context, r *taskv3.DeleteRequest) (*taskv3.DeleteResponse, error) {
 	f.note("delete")
 	if f.delete != nil {

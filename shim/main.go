@@ -62,6 +62,7 @@ func Main() int {
 		used := make(chan struct{})
 		if args.Action == "" && !args.Info {
 			go exitIfAbandoned(used)
+			go warm(".")
 		}
 		registerService(used)
 		// Ends the process itself on an error.

@@ -37,6 +37,7 @@ func registerService(used chan<- struct{}) {
 			}
 			s := newService(inner, ic.Properties[plugins.PropertyGRPCAddress])
 			s.use = sync.OnceFunc(func() { close(used) })
+			s.started = collectLater() // containerd's code has set its own by now
 			return s, nil
 		},
 	})

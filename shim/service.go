@@ -42,7 +42,8 @@ type service struct {
 	// The deadlines above; tests have others.
 	createTimeout, releaseTimeout, dialPatience time.Duration
 
-	use func() // called at each Create
+	use     func() // called at each Create
+	started func() // called at the end of each Start
 
 	mu sync.Mutex
 	// tenants holds each container that has a vGPU or is being given one, by its id.
@@ -72,6 +73,7 @@ func newService(inner taskv3.TTRPCTaskService, containerd string) *service {
 		releaseTimeout:   releaseTimeout,
 		dialPatience:     dialPatience,
 		use:              func() {},
+		started:          func() {},
 		tenants:          make(map[string]tenant),
 		creating:         make(map[string]chan struct{}),
 	}

@@ -92,3 +92,9 @@ func stopServer(ctx context.Context, address string) error {
 	_, err = taskv3.NewTTRPCTaskClient(client).Shutdown(ctx, &taskv3.ShutdownRequest{})
 	return err
 }
+
+// Start starts a process of a container, the first one or another.
+func (s *service) Start(ctx context.Context, r *taskv3.StartRequest) (*taskv3.StartResponse, error) {
+	defer s.started()
+	return s.TTRPCTaskService.Start(ctx, r)
+}
