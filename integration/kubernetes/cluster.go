@@ -36,6 +36,10 @@ type Cluster struct {
 	Kubeconfig string // path of a file that lets everybody do everything
 	Nodes      []*Node
 
+	// SchedulerAddress is where anybody may read the metrics and profiles of a scheduler
+	// for PlacementOnly, by TLS with a certificate that it signs itself.
+	SchedulerAddress string
+
 	paths     harness.Paths // of what was installed
 	config    *rest.Config
 	images    string // archive of the images that each node has
@@ -48,8 +52,12 @@ type Cluster struct {
 type Options struct {
 	// PlacementOnly leaves out all that nodes without a kubelet have no use for: the
 	// controller manager, which would take them for dead, and the images. The
-	// scheduler may then ask the API server as often as it likes.
+	// scheduler may then ask the API server as often as it likes, and tells of itself
+	// at SchedulerAddress.
 	PlacementOnly bool
+	// NodesToScore is the percentage of nodes that have room for a pod after which a
+	// scheduler for PlacementOnly looks no further. 0: it chooses it by itself.
+	NodesToScore int32
 	// Guarded lets the API server look at who asks for what. Pods have the tokens of
 	// their accounts then, and reach it at ServiceAddress.
 	Guarded bool
@@ -78,7 +86,7 @@ func Start(ctx context.Context, paths harness.Paths, dir string, o Options) (_ *
 			return nil, fmt.Errorf("failed to make the images: %w", err)
 		}
 	}
-	addresses, err := freeAddresses(3)
+	addresses, err := freeAddresses(4)
 	if err != nil {
 		return nil, err
 	}
@@ -89,17 +97,13 @@ func Start(ctx context.Context, paths harness.Paths, dir string, o Options) (_ *
 	if err := c.startAPIServer(ctx, etcd, addresses[2]); err != nil {
 		return nil, err
 	}
+	if o.PlacementOnly {
+		return c, c.startPlacement(addresses[3], o.NodesToScore)
+	}
 	// Neither serves anything to anybody here.
 	common := []string{"--kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0"}
-	scheduler := slices.Clone(common)
-	if o.PlacementOnly {
-		scheduler = append(scheduler, "--kube-api-qps=5000", "--kube-api-burst=5000")
-	}
-	if err := c.run("kube-scheduler", c.program("kube-scheduler"), scheduler...); err != nil {
+	if err := c.run("kube-scheduler", c.program("kube-scheduler"), common...); err != nil {
 		return nil, err
-	}
-	if o.PlacementOnly {
-		return c, nil
 	}
 	manager := append(common, "--service-account-private-key-file="+c.keyFile())
 	if o.Guarded {
@@ -107,6 +111,30 @@ func Start(ctx context.Context, paths harness.Paths, dir string, o Options) (_ *
 	}
 	return c, c.run("kube-controller-manager", c.program("kube-controller-manager"), manager...)
 }
+
+// startPlacement starts the scheduler for nodes that are objects alone.
+func (c *Cluster) startPlacement(address string, nodesToScore int32) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	config := filepath.Join(c.Dir, "scheduler.yaml")
+	text := fmt.Sprintf(`apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: %q, qps: 5000, burst: 5000}
+leaderElection: {leaderElect: false}
+percentageOfNodesToScore: %d
+`, c.Kubeconfig, nodesToScore)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	c.SchedulerAddress = address
+	return c.run("kube-scheduler", c.program("kube-scheduler"), "--config="+config, "--bind-address="+host, "--secure-port="+port,
+		"--cert-dir="+c.certificates(), "--authorization-always-allow-paths=/metrics,/debug/pprof/*")
+}
+
+// Processes are those of the control plane.
+func (c *Cluster) Processes() []*harness.Process { return slices.Clone(c.processes) }
 
 // program is where setup put one of Kubernetes' programs.
 func (c *Cluster) program(name string) string {

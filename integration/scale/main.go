@@ -29,6 +29,8 @@ import (
 type sizes struct {
 	nodes, gpus, pods int
 	atOnce            int // pods that have no node yet
+	score             int // percentageOfNodesToScore of the scheduler
+	profile           string
 	seed              uint64
 	limit             time.Duration
 }
@@ -70,11 +72,13 @@ func parse(args []string) (s sizes) {
 	f.IntVar(&s.gpus, "gpus", 8, "GPUs of each, up to 16")
 	f.IntVar(&s.pods, "pods", 10_000, "`NUMBER` of pods, each with a claim")
 	f.IntVar(&s.atOnce, "at-once", 50, "pods that wait for a node at once: the next is made when one has got its node")
+	f.IntVar(&s.score, "score", 10, "`PERCENT` of the nodes: when so many have room for a pod, and 100 at least, the scheduler looks at no more (its percentageOfNodesToScore; 0: it chooses)")
+	f.StringVar(&s.profile, "profile", "", "write to `FILE` what the scheduler computes for 30 s, half a minute after the first pod, for go tool pprof")
 	f.Uint64Var(&s.seed, "seed", 1, "of what pods ask for")
 	f.DurationVar(&s.limit, "limit", time.Hour, "give up after so `LONG`")
 	_ = f.Parse(args) // ends the program
-	if f.NArg() > 0 || s.nodes < 1 || s.gpus < 1 || s.gpus > 16 || s.pods < 1 || s.atOnce < 1 {
-		fmt.Fprintln(os.Stderr, "scale: nodes, gpus (up to 16), pods and at-once are 1 or more, and nothing else is said")
+	if f.NArg() > 0 || s.nodes < 1 || s.gpus < 1 || s.gpus > 16 || s.pods < 1 || s.atOnce < 1 || s.score < 0 || s.score > 100 {
+		fmt.Fprintln(os.Stderr, "scale: nodes, gpus (up to 16), pods and at-once are 1 or more, score is up to 100, and nothing else is said")
 		os.Exit(2)
 	}
 	return s
@@ -88,7 +92,7 @@ func run(ctx context.Context, s sizes) (err error) {
 	if err != nil {
 		return err
 	}
-	c, err := kubernetes.Start(ctx, paths, filepath.Join(box.Temp, "k"), kubernetes.Options{PlacementOnly: true})
+	c, err := kubernetes.Start(ctx, paths, filepath.Join(box.Temp, "k"), kubernetes.Options{PlacementOnly: true, NodesToScore: int32(s.score)})
 	if err != nil {
 		return fmt.Errorf("the control plane did not start: %w", err)
 	}
@@ -104,9 +108,17 @@ func run(ctx context.Context, s sizes) (err error) {
 		return fmt.Errorf("failed to publish the GPUs: %w", err)
 	}
 	defer func() { err = errors.Join(err, driver.stop()) }()
-	fmt.Printf("scale: %d nodes with %d GPUs each, %d pods, at most %d wait at once, seed %d\n", s.nodes, s.gpus, s.pods, s.atOnce, s.seed)
-	l, err := p.load(ctx)
+	fmt.Printf("scale: %d nodes with %d GPUs each, %d pods, at most %d wait at once, seed %d, percentageOfNodesToScore %d\n", s.nodes, s.gpus, s.pods, s.atOnce, s.seed, s.score)
+	endProfile := p.startProfile(ctx)
+	before, err := p.computed()
 	if err != nil {
+		return err
+	}
+	l, err := p.load(ctx)
+	if err := errors.Join(err, endProfile()); err != nil {
+		return err
+	}
+	if err := p.told(ctx, before); err != nil {
 		return err
 	}
 	wrong, err := p.judge(ctx, l)
