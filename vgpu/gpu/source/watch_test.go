@@ -17,12 +17,13 @@ import (
 type puppet struct {
 	readings []chan reading
 	events   chan event
-	deaf     bool // never becomes ready
+	heard    chan struct{} // the watcher has taken an event
+	deaf     bool          // never becomes ready
 	done     chan struct{}
 }
 
 func newPuppet(n int) *puppet {
-	p := &puppet{events: make(chan event), done: make(chan struct{})}
+	p := &puppet{events: make(chan event), heard: make(chan struct{}), done: make(chan struct{})}
 	for range n {
 		p.readings = append(p.readings, make(chan reading))
 	}
@@ -42,6 +43,11 @@ func (p *puppet) listen(ctx context.Context, ready func(), tell func(event)) {
 		select {
 		case e := <-p.events:
 			tell(e)
+			select {
+			case p.heard <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -90,10 +96,16 @@ func (s *stage) next() gpu.Health {
 	}
 }
 
+// event lets an event come, and returns when the watcher has it.
+func (s *stage) event(e event) {
+	s.events <- e
+	<-s.heard
+}
+
 // quiet makes sure that what was found tells nothing: a later event is the next.
 func (s *stage) quiet(n int) {
 	s.Helper()
-	s.events <- event{gpu: n, xid: 13}
+	s.event(event{gpu: n, xid: 13})
 	if h := s.next(); h.Xid != 13 {
 		s.Fatalf("told %+v", h)
 	}
@@ -123,17 +135,20 @@ func TestAnEventIsToldAndLookedAfter(t *testing.T) {
 	s := play(t, newPuppet(1))
 	s.readings[0] <- reading{}
 	s.next()
-	s.events <- event{gpu: 0, xid: 31}
+	s.event(event{gpu: 0, xid: 31})
 	if h := s.next(); h.Xid != 31 || h.Event != "Xid 31: GPU memory page fault" || h.Down != "" {
 		t.Fatalf("%+v", h)
 	}
-	s.readings[0] <- reading{} // without a tick
-	s.events <- event{gpu: 0, xid: 119}
+	s.readings[0] <- reading{mig: true} // without a tick
+	if h := s.next(); h.Cordon == "" {
+		t.Fatalf("%+v", h)
+	}
+	s.event(event{gpu: 0, xid: 119})
 	if h := s.next(); h.Xid != 119 || h.Down != "Xid 119: GSP RPC timeout" {
 		t.Fatalf("%+v", h)
 	}
 	// One that comes during a look is looked after too.
-	s.events <- event{gpu: 0, ecc: true}
+	s.event(event{gpu: 0, ecc: true})
 	if h := s.next(); h.Event == "" || h.Xid != 0 || h.Down == "" {
 		t.Fatalf("%+v", h)
 	}
@@ -153,7 +168,7 @@ func TestAnEventOfAnUnknownGPUMakesUsLookAtAll(t *testing.T) {
 		s.readings[n] <- reading{}
 		s.next()
 	}
-	s.events <- event{gpu: nobody, xid: 79}
+	s.event(event{gpu: nobody, xid: 79})
 	for n := range 2 {
 		s.readings[n] <- reading{lost: "gone"}
 		if h := s.next(); h.Down != "gone" {
@@ -164,7 +179,7 @@ func TestAnEventOfAnUnknownGPUMakesUsLookAtAll(t *testing.T) {
 
 func TestAnEventBeforeTheFirstLookIsNotLost(t *testing.T) {
 	s := play(t, newPuppet(1))
-	s.events <- event{gpu: 0, xid: 62}
+	s.event(event{gpu: 0, xid: 62})
 	s.readings[0] <- reading{mps: true}
 	if h := s.next(); h.Xid != 62 || h.Down == "" || h.Cordon == "" {
 		t.Fatalf("%+v", h)
