@@ -142,7 +142,9 @@ func (l *listener) hear(ctx context.Context, tell func(event)) (heard bool) {
 			tell(l.i.event(e))
 		case nvml.ERROR_TIMEOUT:
 		default:
-			// One GPU that is lost makes the whole set fail: the next one leaves it out.
+			// One GPU that is lost makes the whole set fail, which does not say which
+			// one: all are looked at. The next set leaves it out.
+			tell(event{gpu: nobody})
 			return heard
 		}
 		heard = true

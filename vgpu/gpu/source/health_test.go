@@ -214,6 +214,14 @@ func TestEventsOfASimulatedGPU(t *testing.T) {
 	s.want("", "")
 }
 
+// A GPU that is lost is told without a poll, too, though no event names it.
+func TestALostGPUIsToldAtOnce(t *testing.T) {
+	s := suffer(t, 2, time.Hour)
+	s.first(2)
+	s.inject("--gpu", "1", "--lost", "on")
+	s.want("NVML does not reach it: GPU is lost", "")
+}
+
 // A lost GPU makes the whole set of events fail. The other GPU is still heard, and
 // the lost one when it is back.
 func TestEventsBesideALostGPU(t *testing.T) {
