@@ -27,11 +27,13 @@ type pluggedIn struct {
 	plugin *harness.Process
 }
 
-// plugIn starts the device plugin, on a kubelet that no plugin is known to: the kubelets
-// of all nodes use one directory, which is of the one that was started last.
+// plugIn starts the device plugin in place of the driver, on a kubelet that no plugin is
+// known to: the kubelets of all nodes use one directory, which is of the one that was
+// started last.
 func plugIn(t *testing.T) *pluggedIn {
 	t.Helper()
 	c := &pluggedIn{cluster: use(t)}
+	c.stopDriver()
 	c.restartKubelet()
 	c.start()
 	t.Cleanup(func() {
@@ -40,11 +42,33 @@ func plugIn(t *testing.T) *pluggedIn {
 		if err := c.plugin.Stop(); err != nil {
 			t.Error(err)
 		}
+		// One that has just been started has forgotten the plugin.
+		c.restartKubelet()
+		c.wait(func() error {
+			n, err := c.Client.CoreV1().Nodes().Get(c.Ctx, c.one.Name, metav1.GetOptions{})
+			if q := n.Status.Capacity[plugin.GPUs]; err == nil && !q.IsZero() {
+				err = fmt.Errorf("node %s still has %s of %s", n.Name, q.String(), plugin.GPUs)
+			}
+			return err
+		})
+		if err := c.one.StartDriver(c.Ctx); err != nil {
+			t.Error(err)
+		}
+		c.contested(c.one, "")
 		if t.Failed() {
 			t.Logf("end of %s:\n%s", c.plugin.Log, c.plugin.Tail())
 		}
 	})
 	return c
+}
+
+// stopDriver ends the driver, and what it has published.
+func (c *pluggedIn) stopDriver() {
+	c.T.Helper()
+	of := metav1.ListOptions{FieldSelector: publishedBy(c.one)}
+	if err := errors.Join(c.one.KillDriver(), c.Client.ResourceV1().ResourceSlices().DeleteCollection(c.Ctx, metav1.DeleteOptions{}, of)); err != nil {
+		c.T.Fatal(err)
+	}
 }
 
 func (c *pluggedIn) restartKubelet() {

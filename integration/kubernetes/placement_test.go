@@ -58,10 +58,15 @@ func (c *cluster) devices(n *Node) []string {
 	return all
 }
 
+// publishedBy selects the slices of a node's driver.
+func publishedBy(n *Node) string {
+	return fmt.Sprintf("%s=%s,%s=%s", resourceapi.ResourceSliceSelectorNodeName, n.Name, resourceapi.ResourceSliceSelectorDriver, DriverName)
+}
+
 // published are the devices of a node, in the order in which the scheduler takes them.
 func (c *cluster) published(n *Node) (all []resourceapi.Device) {
 	c.T.Helper()
-	list, err := c.Client.ResourceV1().ResourceSlices().List(c.Ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
+	list, err := c.Client.ResourceV1().ResourceSlices().List(c.Ctx, metav1.ListOptions{FieldSelector: publishedBy(n)})
 	if err != nil {
 		c.T.Fatal(err)
 	}

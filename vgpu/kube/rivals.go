@@ -25,9 +25,13 @@ import (
 // RivalInterval is how often it is looked who else offers the GPUs.
 const RivalInterval = time.Minute
 
-// wholeGPUs begins the extended resources of device plugins that offer whole GPUs, and
-// do not say which.
-const wholeGPUs = "nvidia.com/"
+// Device plugins do not say which GPUs they offer. wholeGPUs begins the extended
+// resources of those that offer whole ones; LimitsGPU is that of vgpu-kubelet
+// device-plugin.
+const (
+	wholeGPUs = "nvidia.com/"
+	LimitsGPU = DriverName + "/gpu"
+)
 
 // Rivals says which of the GPUs of a node somebody else offers to Kubernetes as well,
 // and who, by UUID: another DRA driver in its ResourceSlices, or a device plugin in the
@@ -39,10 +43,11 @@ func Rivals(ctx context.Context, client kubernetes.Interface, node string, gpus 
 	if err != nil {
 		return nil, fmt.Errorf("failed to read the node: %w", err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(n.Status.Capacity)) {
-		if q := n.Status.Capacity[name]; strings.HasPrefix(string(name), wholeGPUs) && !slices.Contains(own, string(name)) && !q.IsZero() {
+	for _, resource := range slices.Sorted(maps.Keys(n.Status.Capacity)) {
+		q, name := n.Status.Capacity[resource], string(resource)
+		if (name == LimitsGPU || strings.HasPrefix(name, wholeGPUs)) && !slices.Contains(own, name) && !q.IsZero() {
 			for _, g := range gpus {
-				out[g.GetUuid()] = string(name)
+				out[g.GetUuid()] = name
 			}
 		}
 	}

@@ -50,6 +50,8 @@ func TestRivals(t *testing.T) {
 		{"a driver on another node", sliceOf("gpu.nvidia.com", "worker-2", "uuid", gputest.UUID(1)), "", "", map[string]string{}},
 		{"its own", sliceOf(DriverName, testNode, "uuid", gputest.UUID(1)), "", "", map[string]string{}},
 		{"a device plugin", nil, "nvidia.com/gpu", "2", map[string]string{gputest.UUID(0): "nvidia.com/gpu", gputest.UUID(1): "nvidia.com/gpu"}},
+		{"vgpu-kubelet's device plugin", nil, "vgpu-shim.dev/gpu", "10", map[string]string{gputest.UUID(0): "vgpu-shim.dev/gpu", gputest.UUID(1): "vgpu-shim.dev/gpu"}},
+		{"the units of memory that it has besides", nil, "vgpu-shim.dev/memory", "10", map[string]string{}},
 		{"a device plugin that is gone", nil, "nvidia.com/gpu", "0", map[string]string{}},
 		{"another resource", nil, "example.com/fpga", "2", map[string]string{}},
 	} {
@@ -75,6 +77,17 @@ func TestRivals(t *testing.T) {
 				t.Errorf("%v (-want +got)\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// The device plugin is no rival of its own.
+func TestTheDevicePluginIsNoRivalOfItself(t *testing.T) {
+	client := fake.NewClientset(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: testNode},
+		Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{LimitsGPU: resource.MustParse("10")}},
+	})
+	if got, err := Rivals(t.Context(), client, testNode, []*v1.GPU{{Uuid: gputest.UUID(0)}}, LimitsGPU); err != nil || len(got) != 0 {
+		t.Errorf("rivals %v, %v", got, err)
 	}
 }
 

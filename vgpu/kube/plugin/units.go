@@ -19,7 +19,7 @@ import (
 
 // The resources. A container has one vGPU, whatever it asks for.
 const (
-	GPUs   = kube.DriverName + "/gpu"    // GPUs of it; a GPU has as many as default shares go into it
+	GPUs   = kube.LimitsGPU              // GPUs of it; a GPU has as many as default shares go into it
 	Memory = kube.DriverName + "/memory" // units of memory on all its GPUs together
 	Share  = kube.DriverName + "/share"  // percent of the time of all its GPUs together
 )
