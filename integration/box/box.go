@@ -9,7 +9,8 @@
 // It has two processes of ours. The first is its init: it furnishes the box and
 // reaps what nobody else does, as containerd's tests look for processes that
 // should be gone. The second, its child, does the work. A program that uses Run
-// calls Init when it is started with the argument InitArg. Both need root.
+// calls Init when it is started with the argument InitArg. Both need root. Main does
+// all of it for a program that is in a box and nowhere else.
 package box
 
 import (

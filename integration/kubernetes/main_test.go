@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -25,37 +24,9 @@ var shared struct {
 	one *Node
 }
 
-// inBox is the first argument of this program in its box.
-const inBox = "inside"
-
 // TestMain runs this program again in a box, and there the tests.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == box.InitArg {
-		status, err := box.Init(os.Args[2:])
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "the box of the tests:", err)
-		}
-		os.Exit(status)
-	}
-	if len(os.Args) > 1 && os.Args[1] == inBox {
-		os.Args = append(os.Args[:1], os.Args[2:]...)
-		status, err := run(m)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			status = max(status, 1)
-		}
-		os.Exit(status)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	err := box.Run(ctx, "kubernetes", os.Stdout, append([]string{inBox}, os.Args[1:]...)...)
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
-		os.Exit(exit.ExitCode())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "the box of the tests:", err)
-		os.Exit(1)
-	}
+	os.Exit(box.Main("kubernetes", func() (int, error) { return run(m) }))
 }
 
 // run runs the tests on a cluster.

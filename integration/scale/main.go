@@ -14,7 +14,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -35,35 +34,15 @@ type sizes struct {
 	limit             time.Duration
 }
 
-// inBox is the first argument of this program in its box.
-const inBox = "inside"
-
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == box.InitArg {
-		status, err := box.Init(os.Args[2:])
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "scale:", err)
+	os.Exit(box.Main("scale", func() (int, error) {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if err := run(ctx, parse(os.Args[1:])); err != nil {
+			return 1, fmt.Errorf("failed: %w", err)
 		}
-		os.Exit(status)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if len(os.Args) > 1 && os.Args[1] == inBox {
-		if err := run(ctx, parse(os.Args[2:])); err != nil {
-			fmt.Fprintln(os.Stderr, "scale: failed:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	parse(os.Args[1:]) // what is wrong is said before there is a box
-	err := box.Run(ctx, "scale", os.Stdout, append([]string{inBox}, os.Args[1:]...)...)
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
-		os.Exit(exit.ExitCode())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "scale: the box:", err)
-		os.Exit(1)
-	}
+		return 0, nil
+	}))
 }
 
 func parse(args []string) (s sizes) {
