@@ -91,7 +91,10 @@ func (i *inventory) look(n int, before reading) reading {
 		read(i, &r, "nvmlDeviceGetCurrentClocksThrottleReasons", &r.clocks, d.GetCurrentClocksThrottleReasons)
 	}
 	if r.lost == "" && i.unheard[n].Swap(false) {
-		i.back.Store(true)
+		select {
+		case i.back <- struct{}{}:
+		default: // it is known already
+		}
 	}
 	return r
 }

@@ -35,6 +35,7 @@ func (i *inventory) listen(ctx context.Context, ready func(), tell func(event)) 
 		}
 		select {
 		case <-ctx.Done():
+		case <-i.back:
 		case <-time.After(i.poll):
 		}
 	}
@@ -148,8 +149,10 @@ func (l *listener) hear(ctx context.Context, tell func(event)) (heard bool) {
 			return heard
 		}
 		heard = true
-		if l.i.back.Swap(false) {
+		select {
+		case <-l.i.back:
 			return heard
+		default:
 		}
 	}
 	return heard

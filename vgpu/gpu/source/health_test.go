@@ -240,18 +240,41 @@ func TestEventsBesideALostGPU(t *testing.T) {
 	}
 	s.inject("--gpu", "1", "--lost", "off")
 	s.want("", "")
-	// When it was registered again can not be seen from here but by trying.
+	s.heard(1)
+}
+
+// heard tries until an event of a GPU is told: when it was registered again can not be
+// seen from here otherwise.
+func (s *suffering) heard(n int) {
+	s.Helper()
+	late := time.After(30 * time.Second)
 	for {
-		s.inject("--gpu", "1", "--xid", "31")
+		s.inject("--gpu", fmt.Sprint(n), "--xid", "31")
 		select {
 		case h := <-s.changes:
-			if h.UUID != s.uuid(1) || h.Xid != 31 {
-				t.Fatalf("told %+v", h)
+			if h.UUID != s.uuid(n) || h.Xid != 31 {
+				s.Fatalf("told %+v", h)
 			}
 			return
+		case <-late:
+			s.Fatal("no event is told")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// The only GPU was lost, so there was nothing to be heard. It is again as soon as a look
+// has found it, whoever looked.
+func TestAGPUThatIsBackIsHeardAtOnce(t *testing.T) {
+	s := suffer(t, 1, time.Hour)
+	s.first(1)
+	s.inject("--gpu", "0", "--lost", "on")
+	if h := s.next(); h.Down == "" {
+		t.Fatalf("told %+v", h)
+	}
+	s.inject("--gpu", "0", "--lost", "off")
+	s.inv.(*inventory).look(0, reading{})
+	s.heard(0)
 }
 
 func TestADriverWithoutEventsIsPolledAndSaysSoOnce(t *testing.T) {

@@ -77,7 +77,7 @@ type inventory struct {
 	there   map[string]bool // functions of the library, of optional
 	calls   calls
 	unheard []atomic.Bool // devices that were lost when they were to be registered for events
-	back    atomic.Bool   // one of them is there again
+	back    chan struct{} // has one when one of them is there again
 }
 
 var (
@@ -192,7 +192,7 @@ func open(cfg Config, name string, lib nvml.Interface) (_ *inventory, retErr err
 	if len(i.gpus) == 0 {
 		return nil, fmt.Errorf("none of the %d GPUs can be reached: %w", count, nvml.ERROR_GPU_IS_LOST)
 	}
-	i.unheard = make([]atomic.Bool, len(i.gpus))
+	i.unheard, i.back = make([]atomic.Bool, len(i.gpus)), make(chan struct{}, 1)
 	return i, nil
 }
 
