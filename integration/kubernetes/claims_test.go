@@ -24,7 +24,7 @@ import (
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
 
-// deviceClass is that of the claims of all tests.
+// deviceClass is that of the claims of all tests, from deviceclasses.yaml.
 const deviceClass = "vgpu"
 
 // ask is a request of a claim on the GPUs of the class.

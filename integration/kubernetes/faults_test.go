@@ -188,10 +188,7 @@ func (c *three) lostGPU() {
 	}
 	tainted := func(want bool) {
 		c.publishes(c.two, func(all []resourceapi.Device) bool {
-			i := slices.IndexFunc(all, func(d resourceapi.Device) bool { return d.Name == lost })
-			return slices.ContainsFunc(all[i].Taints, func(t resourceapi.DeviceTaint) bool {
-				return t.Key == DriverName+"/unhealthy" && t.Effect == resourceapi.DeviceTaintEffectNoExecute
-			}) == want
+			return unhealthy(all[slices.IndexFunc(all, func(d resourceapi.Device) bool { return d.Name == lost })]) == want
 		})
 	}
 	tainted(true)

@@ -55,10 +55,7 @@ func run(m *testing.M) (status int, err error) {
 		Daemon: harness.DaemonOptions{GPUs: "sim:1", LogLevel: "trace", Drain: 5 * time.Minute},
 	})
 	if err == nil {
-		_, err = c.Kubectl(ctx, "apply", "--filename", filepath.Join(built.Root, "configs", "kubernetes", "runtimeclass.yaml"))
-	}
-	if err == nil {
-		err = makeClass(ctx, c, deviceClass)
+		_, err = c.Kubectl(ctx, "apply", "--filename", c.manifest("runtimeclass.yaml"), "--filename", c.manifest("deviceclasses.yaml"))
 	}
 	if err != nil {
 		return 1, fmt.Errorf("the cluster did not start: %w\n%s", err, c.Tails())

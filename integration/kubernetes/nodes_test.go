@@ -59,6 +59,7 @@ func TestThreeNodes(t *testing.T) {
 	}{
 		{"pods compute on the GPUs of their node", (*three).computesInPlace},
 		{"rows of the modelling table", (*three).modellingTable},
+		{"rows on other models", (*three).otherModels},
 		{"a pod goes where all is free, and waits otherwise", (*three).allIsFree},
 		{"the orders in which GPUs are published", (*three).orders},
 		{"oversubscription", (*three).oversubscription},

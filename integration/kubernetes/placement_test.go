@@ -117,8 +117,7 @@ func (c *three) driven(n *Node, flags ...string) {
 }
 
 // modellingTable: what a GPU as a device with capacities can and can not do, row by row.
-// The rows on a pool of GPUs as one device, and on counters, are not of this driver,
-// which publishes each GPU.
+// otherModels has the rows on what this driver does not publish.
 func (c *three) modellingTable() {
 	gpus := c.devices(c.two)
 	gpu := func(memory, share string, more ...func(*resourceapi.ExactDeviceRequest)) resourceapi.ResourceClaimSpec {
@@ -207,6 +206,132 @@ func (c *three) modellingTable() {
 		}
 		c.refused("pair", gpu("30Gi", "10", of(2)))
 	})
+}
+
+// otherModels: why each GPU is a device. Of a pool of GPUs that is one device a request
+// can not have two; whole GPUs beside shared ones take counters. The devices are on a
+// node that is an object alone, so nothing prepares them.
+func (c *three) otherModels() {
+	const node, driver = "paper", "model.example.com"
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("100")}
+	nodes, published, classes := c.Client.CoreV1().Nodes(), c.Client.ResourceV1().ResourceSlices(), c.Client.ResourceV1().DeviceClasses()
+	ours := metav1.ListOptions{FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + driver}
+	_, err := nodes.Create(c.Ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{Label: "true"}},
+		Status:     corev1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}, metav1.CreateOptions{})
+	if err == nil {
+		_, err = classes.Create(c.Ctx, &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: resourceapi.DeviceClassSpec{
+			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.driver == %q", driver)}}},
+		}}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	defer func() {
+		c.clear()
+		err := errors.Join(published.DeleteCollection(c.Ctx, metav1.DeleteOptions{}, ours), classes.Delete(c.Ctx, driver, metav1.DeleteOptions{}), nodes.Delete(c.Ctx, node, metav1.DeleteOptions{}))
+		if err != nil {
+			c.T.Error(err)
+		}
+	}()
+	// publish puts slices of one pool in the place of those before.
+	generation := int64(0)
+	publish := func(specs ...resourceapi.ResourceSliceSpec) {
+		c.T.Helper()
+		generation++
+		if err := published.DeleteCollection(c.Ctx, metav1.DeleteOptions{}, ours); err != nil {
+			c.T.Fatal(err)
+		}
+		name := node
+		for i, s := range specs {
+			s.Driver, s.NodeName = driver, &name
+			s.Pool = resourceapi.ResourcePool{Name: node, Generation: generation, ResourceSliceCount: int64(len(specs))}
+			if _, err := published.Create(c.Ctx, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("model-%d-%d", generation, i)}, Spec: s}, metav1.CreateOptions{}); err != nil {
+				c.T.Fatal(err)
+			}
+		}
+	}
+	quantity := func(s string) *resource.Quantity { q := resource.MustParse(s); return &q }
+	yes := true
+	device := func(name, memory string) resourceapi.Device {
+		return resourceapi.Device{
+			Name: name, AllowMultipleAllocations: &yes, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"name": {StringValue: &name}},
+			Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"memory": {Value: *quantity(memory), RequestPolicy: &resourceapi.CapacityRequestPolicy{
+				Default: quantity("10Gi"), ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: quantity("1Mi"), Max: quantity("80Gi"), Step: quantity("1Mi")},
+			}}},
+		}
+	}
+	request := func(name, memory string, more ...func(*resourceapi.ExactDeviceRequest)) resourceapi.DeviceRequest {
+		r := ask(name, memory, "", more...)
+		r.Exactly.DeviceClassName = driver
+		return r
+	}
+	named := func(name string) func(*resourceapi.ExactDeviceRequest) {
+		return func(r *resourceapi.ExactDeviceRequest) {
+			r.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf("device.attributes[%q].name == %q", driver, name)}}}
+		}
+	}
+	number := 0
+	create := func(requests ...resourceapi.DeviceRequest) string {
+		number++
+		name := fmt.Sprintf("claim-%d", number)
+		c.claim(name, claimOf(requests...))
+		p := with(name, pod(name, nil, idles()))
+		p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} // nobody looks after the node
+		c.create(p)
+		return name
+	}
+	places := func(requests ...resourceapi.DeviceRequest) []resourceapi.DeviceRequestAllocationResult {
+		c.T.Helper()
+		name := create(requests...)
+		c.placed(name)
+		return c.getClaim(name).Status.Allocation.Devices.Results
+	}
+	refuses := func(requests ...resourceapi.DeviceRequest) {
+		c.T.Helper()
+		c.waits(create(requests...), "cannot allocate all claims")
+	}
+
+	// A pool of two GPUs of 80Gi.
+	publish(resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{device("pool", "160Gi")}})
+	for range 3 {
+		places(request("gpu", "50Gi")) // on two GPUs, whichever they are
+	}
+	refuses(request("gpu", "50Gi"))
+	c.clear()
+	refuses(request("gpu", "100Gi"))
+	refuses(request("gpu", "10Gi", of(2)))
+	if r := places(request("a", "80Gi"), request("b", "80Gi")); len(r) != 2 || r[0].Device != "pool" || r[1].Device != "pool" || *r[0].ShareID == *r[1].ShareID {
+		c.T.Errorf("two requests have %+v", r)
+	}
+	c.clear()
+	// With twice the memory.
+	publish(resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{device("pool", "320Gi")}})
+	for range 5 {
+		places(request("gpu", "60Gi"))
+	}
+	refuses(request("gpu", "60Gi"))
+	c.clear()
+
+	// A GPU that is given away whole, or in parts.
+	counts := func(d resourceapi.Device) resourceapi.Device {
+		d.ConsumesCounters = []resourceapi.DeviceCounterConsumption{{CounterSet: "gpu", Counters: map[string]resourceapi.Counter{"whole": {Value: *quantity("1")}}}}
+		return d
+	}
+	whole := device("whole", "80Gi")
+	whole.AllowMultipleAllocations, whole.Capacity = nil, nil
+	publish(
+		resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "gpu", Counters: map[string]resourceapi.Counter{"whole": {Value: *quantity("1")}}}}},
+		resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{counts(whole), counts(device("shared", "80Gi"))}},
+	)
+	for range 2 {
+		places(request("gpu", "40Gi", named("shared")))
+	}
+	refuses(request("gpu", "", named("whole")))
+	c.clear()
+	places(request("gpu", "", named("whole")))
+	refuses(request("gpu", "1Gi", named("shared")))
 }
 
 // allIsFree: a pod names CPU, memory and a GPU, and goes where all of it is free. While
