@@ -300,8 +300,10 @@ func (c *three) otherModels() {
 	}
 	refuses(request("gpu", "50Gi"))
 	c.clear()
+	places(request("gpu", "50Gi")) // there is room for these two
 	refuses(request("gpu", "100Gi"))
 	refuses(request("gpu", "10Gi", of(2)))
+	c.clear()
 	if r := places(request("a", "80Gi"), request("b", "80Gi")); len(r) != 2 || r[0].Device != "pool" || r[1].Device != "pool" || *r[0].ShareID == *r[1].ShareID {
 		c.T.Errorf("two requests have %+v", r)
 	}
