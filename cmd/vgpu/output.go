@@ -111,6 +111,8 @@ type gpuJSON struct {
 	MemoryReservedBytes uint64        `json:"memory_reserved_bytes"`
 	MemoryFreeBytes     *uint64       `json:"memory_free_bytes"` // null: not known
 	MemoryUsedBytes     uint64        `json:"memory_used_bytes"`
+	MemoryPromisedBytes uint64        `json:"memory_promised_bytes"`
+	MemoryGuestBytes    uint64        `json:"memory_guest_bytes"`
 }
 
 type policyJSON struct {
@@ -192,6 +194,7 @@ func gpusJSON(all []*v1.GPU) []gpuJSON {
 			Cordon: g.GetCordon(), Policy: gpuPolicyJSON{asPolicy(g.GetPolicy()), g.GetOwnPolicy()}, VGPUs: append([]string{}, g.GetVgpus()...),
 			Notes:               append([]string{}, g.GetNotes()...),
 			MemoryReservedBytes: g.GetMemoryReservedBytes(), MemoryFreeBytes: g.MemoryFreeBytes, MemoryUsedBytes: g.GetMemoryUsedBytes(),
+			MemoryPromisedBytes: g.GetMemoryPromisedBytes(), MemoryGuestBytes: g.GetMemoryGuestBytes(),
 		})
 	}
 	return out

@@ -91,7 +91,7 @@ func (e *Engine) tryBind(now time.Duration, v *vgpu) bool {
 			fit = append(fit, g)
 		}
 	}
-	e.sort(fit)
+	e.sort(fit, v)
 	// Members of a gang run at the same time, best on GPUs of their own.
 	slices.SortStableFunc(fit, func(a, b *gpu) int { return v.gang.living(a) - v.gang.living(b) })
 	chosen := e.choose(v, fit)
@@ -151,18 +151,20 @@ func (e *Engine) unused(now time.Duration, v *vgpu) {
 	}
 }
 
-// sort puts GPUs that are in inventory order into the order of the policy.
-func (e *Engine) sort(fit []*gpu) {
+// sort puts GPUs that are in inventory order into the order of the policy for v.
+// Where that makes no difference, a guest is not made of it.
+func (e *Engine) sort(fit []*gpu, v *vgpu) {
+	home := func(a, b *gpu) int { return v.reservation.promisedOn(b) - v.reservation.promisedOn(a) }
 	switch e.cfg.Binding {
 	case FirstFit:
 	case Random:
 		e.random.Shuffle(len(fit), func(i, j int) { fit[i], fit[j] = fit[j], fit[i] })
 	case Pack:
-		slices.SortStableFunc(fit, func(a, b *gpu) int { return cmp.Or(b.bound-a.bound, cmp.Compare(b.ledger, a.ledger)) })
+		slices.SortStableFunc(fit, func(a, b *gpu) int { return cmp.Or(b.bound-a.bound, cmp.Compare(b.ledger, a.ledger), home(a, b)) })
 	case Spread:
-		slices.SortStableFunc(fit, func(a, b *gpu) int { return cmp.Or(a.bound-b.bound, cmp.Compare(a.ledger, b.ledger)) })
+		slices.SortStableFunc(fit, func(a, b *gpu) int { return cmp.Or(a.bound-b.bound, cmp.Compare(a.ledger, b.ledger), home(a, b)) })
 	default:
-		slices.SortStableFunc(fit, func(a, b *gpu) int { return cmp.Or(a.load()-b.load(), a.bound-b.bound) })
+		slices.SortStableFunc(fit, func(a, b *gpu) int { return cmp.Or(a.load()-b.load(), a.bound-b.bound, home(a, b)) })
 	}
 }
 
@@ -187,11 +189,8 @@ func (e *Engine) whyUnbindable(v *vgpu, fit int, settled bool) string {
 
 func (e *Engine) attach(v *vgpu, g *gpu) {
 	g.bound++
-	g.ledger -= v.reservation.on(g)
 	g.guaranteed += v.min
-	e.residence++
-	v.gpus = append(v.gpus, g)
-	g.ledger += v.reservation.on(g)
+	e.reserves(v, []*gpu{g}, func() { v.gpus = append(v.gpus, g) })
 	v.uuids = append(slices.Clone(v.uuids), g.uuid)
 }
 
@@ -204,16 +203,9 @@ func (e *Engine) detach(now time.Duration, v *vgpu) {
 	left := v.gpus
 	for _, g := range left {
 		g.bound--
-		g.ledger -= v.reservation.on(g)
 		g.guaranteed -= v.min
 	}
-	if len(left) > 0 {
-		e.residence++
-	}
-	v.gpus, v.uuids, v.part = nil, nil, false
-	for _, g := range left {
-		g.ledger += v.reservation.on(g)
-	}
+	e.reserves(v, left, func() { v.gpus, v.uuids, v.part = nil, nil, false })
 	e.regroup(now, v.gang)
 	e.room = true
 }
@@ -233,7 +225,7 @@ func (e *Engine) fits(g *gpu, v *vgpu, settled bool) string {
 	case settled && !v.reservation.livesOn(g):
 		return "what it shares with others is reserved elsewhere"
 	}
-	if why := g.lacks(v); why != "" {
+	if why := e.lacks(g, v); why != "" {
 		return why
 	}
 	return overGuaranteed(g.guaranteed, e.policyOn(g, v).settings(v.req, e.cfg.Quantum).min)
@@ -263,6 +255,9 @@ func (e *Engine) CanChange(id ID, req request.Request) error {
 			there := v.reservation.on(g)
 			if others := g.ledger - there; others+max(more, there) > g.memory {
 				return fmt.Errorf("%s: %s of %s of memory are reserved for others, %s are asked for", g.uuid, quantity(others), quantity(g.memory), quantity(more))
+			}
+			if why := e.breaks(g, v, more); why != "" {
+				return fmt.Errorf("%s: %s", g.uuid, why)
 			}
 		}
 		changed := &vgpu{req: req, gpus: v.gpus}

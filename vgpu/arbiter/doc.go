@@ -50,7 +50,9 @@
 // quantum and drain.
 //
 // vGPUs of one reservation reserve memory together (reservation.go): once on each GPU
-// on which any of them lives, so a later one goes where an earlier one is.
+// on which any of them lives, so a later one goes where an earlier one is. What a
+// scheduler promised of a GPU is kept there for those whose reservation has its name:
+// others, the GPU's guests, are let in only beside all that is promised.
 //
 // A drain can depend on work that stands at the gate. One that gets nowhere while
 // a thread stands there is resumed, a few times if that does not help, before it is

@@ -61,8 +61,8 @@ const (
 type Engine struct {
 	cfg          Config
 	vgpus        map[ID]*vgpu
-	gangs        map[string]*gang        // those with a name
-	reservations map[string]*reservation // likewise
+	gangs        map[string]*gang // those with a name
+	reservations []*reservation   // likewise, sorted by compare
 	gpus         map[UUID]*gpu
 	order        []*gpu // in the order in which they came up
 	touched      []*gpu // those on which somebody may go next now
@@ -90,8 +90,10 @@ type gpu struct {
 	beside     int    // vGPUs that drain beside its holder and are no overrun yet: see adopted
 	bound      int    // vGPUs that live here
 	ledger     uint64 // bytes that they reserved
-	guaranteed int64  // the minimum shares that they have, in ppm
-	waiting    crowd  // those of their gangs that are pending
+	guests     uint64 // of them, those that were not promised to them here
+	promises   map[string]promise
+	guaranteed int64 // the minimum shares that they have, in ppm
+	waiting    crowd // those of their gangs that are pending
 	// virtual is, for each class, where those stand that take turns: the smallest
 	// start tag of those that wait when one is granted.
 	virtual [request.High - request.Low + 1]time.Duration
@@ -152,7 +154,7 @@ func New(cfg Config) *Engine {
 	cfg.Overrun = max(cfg.Overrun, request.Corun)
 	cfg.Stall = min(cfg.Stall, cfg.DrainDeadline/2)
 	return &Engine{
-		cfg: cfg, vgpus: make(map[ID]*vgpu), gangs: make(map[string]*gang), reservations: make(map[string]*reservation), gpus: make(map[UUID]*gpu),
+		cfg: cfg, vgpus: make(map[ID]*vgpu), gangs: make(map[string]*gang), gpus: make(map[UUID]*gpu),
 		random: rand.New(rand.NewPCG(cfg.Seed, 0)), //nolint:gosec // G404: it chooses a GPU, and the same seed has to choose the same one
 	}
 }
@@ -168,7 +170,7 @@ func (e *Engine) Step(now time.Duration, ev Event) []Action {
 		e.added(now, ev)
 	case GPUUp:
 		e.gpuUp(now, ev)
-	case GPUDown, Cordon, GPUMemory:
+	case GPUDown, Cordon, GPUMemory, Promised:
 		if g := e.gpus[ev.GPU]; g != nil {
 			e.gpuChanged(g, ev)
 		}
@@ -272,15 +274,8 @@ func (e *Engine) removed(now time.Duration, v *vgpu) {
 // changed takes in a live update, which holds from the next decision on. The
 // GPUs stay, and so does their number. CanChange was asked before.
 func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
-	for _, g := range v.gpus {
-		g.ledger -= v.reservation.on(g)
-	}
-	e.residence++
 	req.Count = v.req.Count
-	v.req = req
-	for _, g := range v.gpus {
-		g.ledger += v.reservation.on(g)
-	}
+	e.reserves(v, v.gpus, func() { v.req = req })
 	t := v.gang
 	before := t.quantum
 	e.settle(now, v)
@@ -317,6 +312,8 @@ func (e *Engine) gpuChanged(g *gpu, ev Event) {
 		g.cordon = ev.Reason
 	case GPUMemory:
 		g.free = ev.MemoryBytes
+	case Promised:
+		e.promised(g, ev)
 	}
 	e.room = true
 }

@@ -116,6 +116,9 @@ func TestScenarios(t *testing.T) {
 					for _, g := range e.GPUs() {
 						fmt.Fprintf(&out, "%s holder=%q bound=%d pending=%d ledger=%d held=%v %s\n",
 							g.UUID, g.Holder, g.Bound, g.Pending, g.Ledger, g.Usage.Held, g.Down)
+						if g.Promised > 0 {
+							fmt.Fprintf(&out, "    promised=%d guests=%d\n", g.Promised, g.Guests)
+						}
 					}
 					return out.String()
 				}
@@ -138,7 +141,7 @@ var eventKinds = map[string]Kind{
 	"added": Added, "removed": Removed, "changed": Changed, "bind": Bind, "unused": Unused,
 	"pending": Pending, "complete": Complete, "drained": Drained, "deadline": Deadline, "runs": Runs,
 	"gpu-up": GPUUp, "gpu-down": GPUDown, "adopted": Adopted,
-	"cordon": Cordon, "gpu-memory": GPUMemory, "set-policy": SetPolicy,
+	"cordon": Cordon, "gpu-memory": GPUMemory, "set-policy": SetPolicy, "promised": Promised,
 }
 
 func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
@@ -154,6 +157,8 @@ func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
 		if fields[1] == "node" {
 			ev.GPU = ""
 		}
+	case Promised:
+		ev.Promise, ev.VGPU = fields[1], ""
 	}
 	for _, f := range fields[2:] {
 		key, value, _ := strings.Cut(f, "=")
@@ -190,7 +195,11 @@ func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
 		case "gang":
 			ev.Gang = value
 		case "reservation":
-			ev.Reservation = value
+			ev.Reservation = strings.ReplaceAll(value, ",", " ")
+		case "gpu":
+			ev.GPU = UUID(value)
+		case "claimable":
+			fmt.Sscan(value, &ev.Claimable)
 		case "policy":
 			var err error
 			if ev.Policy.Preset, err = request.ParsePreset(value); err != nil {

@@ -88,7 +88,7 @@ func (v *vgpu) state() State {
 }
 
 // Residence is another number whenever it changed which vGPUs are bound to which
-// GPUs, of which class they are, or what memory they reserved.
+// GPUs, of which class they are, or what memory was reserved or promised.
 func (e *Engine) Residence() uint64 { return e.residence }
 
 // Outclassed are the vGPUs that share a GPU with one of a higher class. The class
@@ -122,7 +122,10 @@ type GPUStatus struct {
 	Bound   int    // vGPUs that live here
 	Pending int    // of them, how many wait
 	Ledger  uint64 // bytes reserved
-	Usage   Usage
+	// Promised are the bytes that are kept for claims, Guests those of Ledger that
+	// were not promised here to who reserved them.
+	Promised, Guests uint64
+	Usage            Usage
 }
 
 // GPUs is the status of all GPUs, in the order in which they came up.
@@ -146,7 +149,7 @@ func (e *Engine) GPU(uuid UUID) (GPUStatus, bool) {
 func (g *gpu) status() GPUStatus {
 	s := GPUStatus{
 		UUID: g.uuid, Down: g.down, Cordon: g.cordon, Policy: g.policy, Bound: g.bound, Pending: len(g.waiting.all),
-		Ledger: g.ledger, Usage: g.usage,
+		Ledger: g.ledger, Promised: g.promised(), Guests: g.guests, Usage: g.usage,
 	}
 	if g.holder != nil {
 		s.Holder, s.Drains = g.holder.on(g), g.holder.state == Draining

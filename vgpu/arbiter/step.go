@@ -23,7 +23,8 @@ const (
 
 	// Added: a container was created. VGPU, Request; Gang, if it is in one, is
 	// unique for the namespace; those with the same Reservation reserve memory
-	// together; Usage is what it had before a restart.
+	// together, and its words name the promises that are theirs; Usage is what it had
+	// before a restart.
 	Added
 	Removed // VGPU: it is gone, and so is what it had in flight
 	Changed // VGPU, Request: a live update
@@ -56,6 +57,10 @@ const (
 	Cordon    // GPU, Reason: it takes no new bind; those that live there stay; empty: it does again
 	GPUMemory // GPU, MemoryBytes: what is free there, as the driver says; others use it too
 	SetPolicy // GPU, or empty for the node; Policy
+	// Promised: a scheduler counts MemoryBytes of GPU as Promise, out of Claimable in
+	// all. They are kept there for the vGPUs whose Reservation has that word, whether
+	// there are any; 0: no more.
+	Promised
 	// Adopted: after a restart VGPU was found bound to GPUs; Holding them, and
 	// Draining, if so. Comes after its Added and before anything else about it.
 	Adopted
@@ -96,7 +101,9 @@ type Event struct {
 	Advanced bool          // Deadline
 
 	Gang        string // Added
-	Reservation string // Added; empty: it reserves for itself
+	Reservation string // Added; empty: it reserves for itself, and nothing was promised to it
+	Promise     string // Promised; without spaces
+	Claimable   uint64 // Promised
 	Usage       Usage  // Added, GPUUp
 	Policy      Policy // SetPolicy
 

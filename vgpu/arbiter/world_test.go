@@ -26,6 +26,8 @@ type world struct {
 	policies map[UUID]Policy // of GPUs, and of the node
 	gpus     []UUID
 	vgpus    map[ID]*tenant
+	promises map[string]map[UUID]uint64 // by name
+	untold   bool                       // a new engine does not know them yet
 	next     int
 	plain    bool                   // nobody has a share, a policy or several GPUs
 	held     map[UUID]time.Duration // by turns of exclusive vGPUs that are over
@@ -75,7 +77,7 @@ func play(h []byte, seen map[string]int, trace *strings.Builder) (said string) {
 			Overrun: request.Overrun(1 + h[0]%3), Binding: Binding(h[1] % 5), Policy: policyOf(h[2] / 4),
 		},
 		up: make(map[UUID]bool), cordoned: make(map[UUID]bool), free: make(map[UUID]uint64),
-		policies: make(map[UUID]Policy), vgpus: make(map[ID]*tenant), held: make(map[UUID]time.Duration),
+		policies: make(map[UUID]Policy), vgpus: make(map[ID]*tenant), promises: make(map[string]map[UUID]uint64), held: make(map[UUID]time.Duration),
 		seen: seen, trace: trace, plain: h[1]/5%2 == 0,
 	}
 	if w.plain {
@@ -129,7 +131,16 @@ func (w *world) start() {
 // and what it had stored, as in vgpu/node/recover.go.
 func (w *world) restart(m []byte) {
 	w.saw("restart")
+	w.untold = true
 	w.start()
+	for _, name := range promisesDrawn {
+		for _, g := range w.gpus {
+			if bytes := w.promises[name][g]; bytes > 0 {
+				w.step(Event{Kind: Promised, Promise: name, GPU: g, MemoryBytes: bytes})
+			}
+		}
+	}
+	w.untold = false
 	down := make(map[UUID]bool)
 	for _, id := range w.ids() {
 		v := w.vgpus[id]
@@ -268,6 +279,12 @@ func (w *world) act(v *tenant, a Action, ev Event, late bool) {
 		for _, g := range a.GPUs {
 			if len(v.gpus) == 0 && (!w.up[g] || w.cordoned[g] || w.reserves(g, v) > w.free[g]) {
 				w.fail("%s bound to %s, which takes none or has no room", v.id, g)
+			}
+			if len(v.gpus) == 0 && w.guests(g, v) > w.guests(g, nil) && w.promised(g) > 0 {
+				w.saw("bound beside what was promised")
+			}
+			if w.invited(g, v) {
+				w.saw("bound to what was promised")
 			}
 			if home := w.home(v); len(v.gpus) == 0 && home != nil {
 				if !slices.Contains(home, g) {
@@ -453,6 +470,10 @@ func (w *world) check() {
 	// Who is bound where, and how much of each GPU is promised.
 	for _, g := range w.gpus {
 		ledger, guaranteed := w.ledger(g), 0
+		// Whatever comes, what was promised of it is there.
+		if promised, guests := w.promised(g), w.guests(g, nil); promised+guests > 100 {
+			w.fail("%s: %d of 100 bytes are promised, and %d reserved by others", g, promised, guests)
+		}
 		for _, id := range w.ids() {
 			if v := w.vgpus[id]; slices.Contains(v.gpus, g) {
 				guaranteed += w.ref.vgpus[id].min
@@ -466,6 +487,9 @@ func (w *world) check() {
 		}
 		if s := w.e.gpus[g]; s != nil && (s.ledger != ledger || s.guaranteed != int64(guaranteed)) {
 			w.fail("%s: ledger %d, guaranteed %d; want %d, %d", g, s.ledger, s.guaranteed, ledger, guaranteed)
+		}
+		if s := w.e.gpus[g]; s != nil && (s.promised() != w.promised(g) || s.guests != w.guests(g, nil)) {
+			w.fail("%s: promised %d, guests %d; want %d, %d", g, s.promised(), s.guests, w.promised(g), w.guests(g, nil))
 		}
 	}
 	for _, id := range w.ids() {
@@ -506,6 +530,35 @@ func (w *world) ledger(g UUID) (sum uint64) {
 	return sum
 }
 
+// promised is how much of g is.
+func (w *world) promised(g UUID) (sum uint64) {
+	for _, p := range w.promises {
+		sum += p[g]
+	}
+	return sum
+}
+
+// guests is how much of g is reserved there by those to whom it was not promised, also
+// once v is bound there if it is not nil. What two of them were promised counts for those
+// first who were promised nothing else.
+func (w *world) guests(g UUID, v *tenant) uint64 {
+	ledger, reserved := uint64(0), make(map[string]uint64)
+	for _, o := range w.vgpus {
+		switch {
+		case o != v && !slices.Contains(o.gpus, g):
+		case o.with == "":
+			ledger += o.req.MemoryBytes
+		default:
+			reserved[o.with] = max(reserved[o.with], o.req.MemoryBytes)
+		}
+	}
+	p, q, both := reserved["p"], reserved["q"], reserved["p q"]
+	restP, restQ := w.promises["p"][g], w.promises["q"][g]
+	p, restP = p-min(p, restP), restP-min(p, restP)
+	q, restQ = q-min(q, restQ), restQ-min(q, restQ)
+	return ledger + p + q + both - min(both, restP+restQ)
+}
+
 // reserves is how much more of g is reserved once v is bound there.
 func (w *world) reserves(g UUID, v *tenant) uint64 {
 	most := uint64(0)
@@ -533,6 +586,9 @@ func (w *world) home(v *tenant) (home []UUID) {
 // room says whether v could be bound to g.
 func (w *world) room(g UUID, v *tenant) bool {
 	more, home := w.reserves(g, v), w.home(v)
+	if now, then := w.guests(g, nil), w.guests(g, v); then > now && w.promised(g)+then > 100 {
+		return false
+	}
 	guaranteed := w.ref.settings(&refVGPU{req: v.req, gpus: []UUID{g}}).min
 	needs := guaranteed > 0
 	for _, id := range w.ids() {
@@ -568,7 +624,7 @@ func (w *world) agree() {
 
 // recovering says whether not all vGPUs were adopted yet.
 func (w *world) recovering() bool {
-	return slices.ContainsFunc(w.ids(), func(id ID) bool {
+	return w.untold || slices.ContainsFunc(w.ids(), func(id ID) bool {
 		r := w.ref.vgpus[id]
 		return r == nil || len(r.gpus) != len(w.vgpus[id].gpus)
 	})
@@ -652,13 +708,13 @@ func (w *world) requestOf(b []byte) request.Request {
 func (w *world) move(m []byte) {
 	who := m[1]
 	anybody := func(*tenant) bool { return true }
-	switch m[0] % 34 {
+	switch m[0] % 36 {
 	case 0: // nothing: what a history is shrunk to
 	case 1, 32, 33:
 		if len(w.vgpus) >= 7 {
 			return
 		}
-		v := &tenant{id: ID(fmt.Sprintf("v%d", w.next)), req: w.requestOf(m[2:]), gang: []string{"", "", "x", "y"}[who%4], with: []string{"", "", "p", "q"}[who/4%4]}
+		v := &tenant{id: ID(fmt.Sprintf("v%d", w.next)), req: w.requestOf(m[2:]), gang: []string{"", "", "x", "y"}[who%4], with: []string{"", "", "", "p", "p", "q", "q", "p q"}[who/4%8]}
 		v.req.Overrun = overrunOf(who)
 		w.next++
 		w.vgpus[v.id] = v
@@ -770,11 +826,35 @@ func (w *world) move(m []byte) {
 		if k := Kind(m[2]); k != GPUUp && k != GPUDown && k != Added && k != SetPolicy {
 			w.step(Event{Kind: k, VGPU: "nobody", GPU: "none"})
 		}
+	case 34, 35: // a scheduler gives memory away, if there is some, or takes it back
+		name, g := promisesDrawn[int(who)%len(promisesDrawn)], w.gpus[int(m[2])%len(w.gpus)]
+		bytes := uint64([]int{30, 60, 100}[m[3]%3])
+		if w.promises[name] == nil {
+			w.promises[name] = make(map[UUID]uint64)
+		}
+		before, guests := w.promises[name][g], w.guests(g, nil)
+		w.promises[name][g] = bytes
+		if before > 0 || w.promised(g)+w.guests(g, nil) > 100 {
+			bytes = 0
+			w.promises[name][g] = 0
+		}
+		if bytes > 0 && w.guests(g, nil) < guests {
+			w.saw("promised what was reserved")
+		}
+		w.step(Event{Kind: Promised, Promise: name, GPU: g, MemoryBytes: bytes})
 	case 31: // a message that crossed a decision
 		if v := w.pick(who, func(v *tenant) bool { return !v.open && !v.revoked }); v != nil {
 			w.step(Event{Kind: []Kind{Complete, Drained, Deadline}[m[2]%3], VGPU: v.id})
 		}
 	}
+}
+
+// promisesDrawn are the promises that there may be, one of them to nobody who comes.
+var promisesDrawn = []string{"p", "q", "r"}
+
+// invited says whether v reserves on g what was promised to it there, and was not there.
+func (w *world) invited(g UUID, v *tenant) bool {
+	return len(v.gpus) == 0 && v.req.MemoryBytes > 0 && slices.ContainsFunc(strings.Fields(v.with), func(p string) bool { return w.promises[p][g] > 0 })
 }
 
 func (w *world) bind(v *tenant) {
@@ -819,7 +899,7 @@ func (w *world) calm() {
 var kindNames = map[Kind]string{
 	Added: "added", Removed: "removed", Changed: "changed", Bind: "bind", Unused: "unused", Pending: "pending",
 	Complete: "complete", Drained: "drained", Deadline: "deadline", GPUUp: "gpu-up", GPUDown: "gpu-down",
-	Cordon: "cordon", GPUMemory: "gpu-memory", SetPolicy: "set-policy", Adopted: "adopted",
+	Cordon: "cordon", GPUMemory: "gpu-memory", SetPolicy: "set-policy", Promised: "promised", Adopted: "adopted",
 	Bound: "bound", BindWaits: "bind-waits", Unbindable: "unbindable", Grant: "grant", Take: "take", Keep: "keep",
 	Revoke: "revoke", Resume: "resume", Arm: "arm", Overrun: "overrun", Account: "account",
 }
@@ -828,6 +908,9 @@ func (ev Event) describe() string {
 	s := fmt.Sprintf("%s %s%s", kindNames[ev.Kind], ev.VGPU, ev.GPU)
 	if ev.Kind == Added || ev.Kind == Changed {
 		s += fmt.Sprintf(" %+v gang=%q reservation=%q", ev.Request, ev.Gang, ev.Reservation)
+	}
+	if ev.Kind == Promised {
+		s += fmt.Sprintf(" %s memory=%d", ev.Promise, ev.MemoryBytes)
 	}
 	if ev.Kind == SetPolicy {
 		s += fmt.Sprintf(" %+v", ev.Policy)

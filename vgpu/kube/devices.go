@@ -86,8 +86,7 @@ func (d *Driver) order(gpus []*v1.GPU, claimed map[string]uint64) []*v1.GPU {
 func (d *Driver) device(g *v1.GPU, s snapshot, rival string) resourceapi.Device {
 	multiple := true
 	whole := g.GetMemoryBytes() / mebibyte
-	// By the step, as the API server wants it.
-	memory := uint64(float64(whole) * d.cfg.Oversubscription)
+	memory := d.claimable(g)
 	usual := d.cfg.DefaultMemory / mebibyte
 	if usual == 0 {
 		usual = whole * uint64(d.cfg.DefaultShare) / wholeGPU
@@ -101,6 +100,12 @@ func (d *Driver) device(g *v1.GPU, s snapshot, rival string) resourceapi.Device 
 		},
 		Taints: taints(g, s.absent, rival),
 	}
+}
+
+// claimable is how many mebibytes of a GPU may be claimed: whole ones, as the API server
+// wants it.
+func (d *Driver) claimable(g *v1.GPU) uint64 {
+	return uint64(float64(g.GetMemoryBytes()/mebibyte) * d.cfg.Oversubscription)
 }
 
 // capacity is value units, of which a request takes 1 to most and, if it says nothing,

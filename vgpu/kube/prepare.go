@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"google.golang.org/protobuf/proto"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/kube/vgpud"
+	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
 // firstWord is how long a claim waits for a vgpud that has not said anything yet.
@@ -67,7 +69,7 @@ func (d *Driver) prepare(ctx context.Context, c *resourceapi.ResourceClaim) ([]k
 		return nil, err
 	}
 	d.step("checkpoint")
-	if err := d.tell(ctx, r.claim); err != nil {
+	if err := d.tell(ctx, d.promising(r, gpus)); err != nil {
 		return nil, err
 	}
 	d.step("vgpud")
@@ -124,6 +126,26 @@ func (d *Driver) gpus(ctx context.Context) ([]*v1.GPU, error) {
 // ask puts a question to vgpud.
 func (d *Driver) ask(ctx context.Context, question func(context.Context, v1.ControlClient) error) error {
 	return vgpud.Address(d.cfg.Address).Ask(ctx, question)
+}
+
+// promising is the claim of r as vgpud is told it: with the memory that the scheduler
+// counted for it. These are the GPUs of the node.
+func (d *Driver) promising(r *record, gpus []*v1.GPU) *v1.Claim {
+	c := proto.Clone(r.claim).(*v1.Claim)
+	for _, grant := range c.GetRequests() {
+		req, err := request.Parse(grant.GetAnnotations(), "", 0)
+		if err != nil || req.MemoryBytes == 0 {
+			continue // what is wrong with it is vgpud's to say; or it takes nothing from others
+		}
+		for _, s := range r.Shares {
+			for _, g := range gpus {
+				if s.Request == grant.GetName() && s.Device == deviceName(g) {
+					grant.Promises = append(grant.Promises, &v1.Promise{Gpu: g.GetUuid(), MemoryBytes: req.MemoryBytes, ClaimableBytes: d.claimable(g) * mebibyte})
+				}
+			}
+		}
+	}
+	return c
 }
 
 // tell tells vgpud of a claim.

@@ -46,11 +46,14 @@ func TestAClaimIsPreparedAndReleased(t *testing.T) {
 		{RequestNames: []string{"gpu"}, PoolName: testNode, DeviceName: device(1), ShareId: share("share-gpu-1")},
 		{RequestNames: []string{"best"}, PoolName: testNode, DeviceName: device(1), ShareId: share("share-best/big-1"), CdiDeviceIds: []string{"vgpu-shim.dev/claim=uid-train-best.big"}},
 	}
+	promise := func(gpu int, gib uint64) *v1.Promise {
+		return &v1.Promise{Gpu: gputest.UUID(gpu), MemoryBytes: gib << 30, ClaimableBytes: 16 << 30}
+	}
 	wantClaims := []*v1.Claim{{
 		Uid: "uid-train", Namespace: "ml", Name: "train", Pods: []*v1.Pod{{Namespace: "ml", Name: "pod-a", Uid: "pod-a-uid"}},
 		Requests: []*v1.ClaimGrant{
-			{Name: "gpu", Annotations: ours("gpus", "2", "memory", "4Gi", "weight", "60", "priority", "high", "uuid", both)},
-			{Name: "best/big", Annotations: ours("gpus", "1", "memory", "8Gi", "weight", "70", "priority", "high", "gang", "train", "uuid", both)},
+			{Name: "gpu", Annotations: ours("gpus", "2", "memory", "4Gi", "weight", "60", "priority", "high", "uuid", both), Promises: []*v1.Promise{promise(0, 4), promise(1, 4)}},
+			{Name: "best/big", Annotations: ours("gpus", "1", "memory", "8Gi", "weight", "70", "priority", "high", "gang", "train", "uuid", both), Promises: []*v1.Promise{promise(1, 8)}},
 		},
 	}}
 	wantFiles := []string{"plugin/claims/uid-train.json", "cdi/vgpu-shim.dev-claim-uid-train.json"}
@@ -393,5 +396,42 @@ func TestADamagedRecordIsToldOfAndPreparedAnew(t *testing.T) {
 		if err := r.kubelet.unprepare(c); err != nil || len(r.files()) != 0 || len(r.claims()) != 0 {
 			t.Errorf("%q: %v, left are %v", damage, err, slices.Concat(r.files(), []string{fmt.Sprint(r.claims())}))
 		}
+	}
+}
+
+// What vgpud was not told of, since it or the driver was an older one, it is told as soon
+// as they find each other; so is what may be claimed of a GPU, which a flag says.
+func TestPromisesAreToldAgain(t *testing.T) {
+	c := claimWith("train", result("gpu", 1, "4Gi", "25"))
+	r := run(t, 2, nil, c)
+	if _, err := r.kubelet.prepare(c); err != nil {
+		t.Fatal(err)
+	}
+	r.driver.stop()
+	old := r.claims()[0]
+	old.Requests[0].Promises = nil
+	if err := r.control(func(c v1.ControlClient) error {
+		_, err := c.SetClaim(t.Context(), &v1.SetClaimRequest{Claim: old})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.start(func(cfg *Config) { cfg.Oversubscription = 1.5 })
+	want := []*v1.Promise{{Gpu: gputest.UUID(1), MemoryBytes: 4 << 30, ClaimableBytes: 24 << 30}}
+	until(t, "vgpud is told what was promised", func() bool {
+		return cmp.Equal(want, r.claims()[0].GetRequests()[0].GetPromises(), protocmp.Transform())
+	})
+}
+
+// A claim that takes nothing from others is promised nothing.
+func TestAdminAccessIsPromisedNothing(t *testing.T) {
+	admin, c := true, claimWith("monitor", result("gpu", 0, "1Mi", "1"))
+	c.Status.Allocation.Devices.Results[0].AdminAccess = &admin
+	r := run(t, 1, nil, c)
+	if _, err := r.kubelet.prepare(c); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.claims()[0].GetRequests()[0].GetPromises(); got != nil {
+		t.Errorf("it was promised %v", got)
 	}
 }

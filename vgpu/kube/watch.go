@@ -56,7 +56,7 @@ func (d *Driver) watchOnce(found func()) error {
 			first = false
 			found()
 			// One that lost its store, or was away when a claim came or went.
-			d.tellAll()
+			d.tellAll(gpus)
 			d.cfg.Log.WithField("vgpud", info.GetVersion()).WithField("gpus", len(gpus)).Info("found vgpud")
 		}
 		d.update(func(s *snapshot) {
@@ -68,27 +68,27 @@ func (d *Driver) watchOnce(found func()) error {
 	})
 }
 
-// tellAll tells vgpud of all claims as the checkpoint has them.
-func (d *Driver) tellAll() {
+// tellAll tells vgpud, which has these GPUs, of all claims as the checkpoint has them.
+func (d *Driver) tellAll(gpus []*v1.GPU) {
 	uids, err := d.checkpoint.uids()
 	if err != nil {
 		d.cfg.Log.WithError(err).Error("vgpud was not told of the claims that were prepared")
 	}
 	for _, uid := range uids {
-		if err := d.tellAgain(uid); err != nil && d.ctx.Err() == nil {
+		if err := d.tellAgain(uid, gpus); err != nil && d.ctx.Err() == nil {
 			d.cfg.Log.WithField("uid", uid).WithError(err).Warn("vgpud was not told of a claim")
 		}
 	}
 }
 
-func (d *Driver) tellAgain(uid types.UID) error {
+func (d *Driver) tellAgain(uid types.UID, gpus []*v1.GPU) error {
 	defer d.alone(uid)()
 	r, err := d.checkpoint.read(uid)
 	if err != nil || r == nil {
 		return err
 	}
 	if !r.Released {
-		return d.tell(d.ctx, r.claim)
+		return d.tell(d.ctx, d.promising(r, gpus))
 	}
 	if err := d.forget(d.ctx, uid); err != nil {
 		return err
@@ -151,7 +151,8 @@ func (d *Driver) reserved(c *resourceapi.ResourceClaim) {
 		}
 		r.claim.Pods = pods
 		if err = d.checkpoint.write(r); err == nil {
-			err = d.tell(d.ctx, r.claim)
+			now, _ := d.snapshot()
+			err = d.tell(d.ctx, d.promising(r, now.gpus))
 		}
 	}
 	// vgpud is told of all claims when it is back.

@@ -13,7 +13,7 @@ var gpuStates = []string{"FREE", "HELD", "DRAINING", "CORDONED", "UNHEALTHY"}
 type gpuDescs struct {
 	info, held, turns, handovers, bound, pending, state *prometheus.Desc
 
-	memory, memoryReserved, memoryUsed, memoryFree *prometheus.Desc
+	memory, memoryReserved, memoryPromised, memoryGuest, memoryUsed, memoryFree *prometheus.Desc
 }
 
 func (c *collector) describeGPUs() {
@@ -30,6 +30,8 @@ func (c *collector) describeGPUs() {
 		state:          of("state", "1 for the state in which the GPU is, 0 for the others.", "state"),
 		memory:         of("memory_bytes", "Memory that the GPU has."),
 		memoryReserved: of("memory_reserved_bytes", "Memory that vGPUs asked for."),
+		memoryPromised: of("memory_promised_bytes", "Memory that is kept for claims."),
+		memoryGuest:    of("memory_guest_bytes", "Memory that vGPUs asked for and that was not promised to them there."),
 		memoryUsed:     of("memory_used_bytes", "Memory that vGPUs use."),
 		memoryFree:     of("memory_free_bytes", "Memory that is free as the driver says; absent if it does not."),
 	}
@@ -48,6 +50,8 @@ func (c *collector) collectGPUs(ch chan<- prometheus.Metric, all []*v1.GPU) {
 		states(ch, d.state, gpuStates, g.GetState(), gpu)
 		gauge(ch, d.memory, float64(g.GetMemoryBytes()), gpu)
 		gauge(ch, d.memoryReserved, float64(g.GetMemoryReservedBytes()), gpu)
+		gauge(ch, d.memoryPromised, float64(g.GetMemoryPromisedBytes()), gpu)
+		gauge(ch, d.memoryGuest, float64(g.GetMemoryGuestBytes()), gpu)
 		gauge(ch, d.memoryUsed, float64(g.GetMemoryUsedBytes()), gpu)
 		if g.MemoryFreeBytes != nil {
 			gauge(ch, d.memoryFree, float64(g.GetMemoryFreeBytes()), gpu)

@@ -50,6 +50,7 @@ func (node) ListGPUs(context.Context, *v1.ListGPUsRequest) (*v1.ListGPUsResponse
 	return &v1.ListGPUsResponse{Gpus: []*v1.GPU{{Uuid: "GPU-2"}, {Uuid: "GPU-3"}, {
 		Uuid: "GPU-1", Model: "Test", PciBusId: "0000:01:00.0", State: "HELD", Bound: 2, Pending: 1, Held: durationpb.New(2 * time.Second), Turns: 8,
 		Handover: &v1.Latency{Count: 6}, MemoryBytes: 16 << 30, MemoryReservedBytes: 1 << 30, MemoryUsedBytes: 1 << 20, MemoryFreeBytes: &free,
+		MemoryPromisedBytes: 3 << 30, MemoryGuestBytes: 1 << 29,
 	}}}, nil
 }
 
@@ -111,6 +112,7 @@ func TestAScrape(t *testing.T) {
 		`vgpu_gpu_turns_total{gpu="GPU-1"} 8`, `vgpu_gpu_handovers_total{gpu="GPU-1"} 6`, `vgpu_gpu_bound_vgpus{gpu="GPU-1"} 2`, `vgpu_gpu_pending_vgpus{gpu="GPU-1"} 1`,
 		`vgpu_gpu_state{gpu="GPU-1",state="HELD"} 1`, `vgpu_gpu_state{gpu="GPU-1",state="FREE"} 0`,
 		`vgpu_gpu_memory_free_bytes{gpu="GPU-1"} 5`, `vgpu_gpu_memory_used_bytes{gpu="GPU-1"} 1.048576e+06`,
+		`vgpu_gpu_memory_promised_bytes{gpu="GPU-1"} 3.221225472e+09`, `vgpu_gpu_memory_guest_bytes{gpu="GPU-1"} 5.36870912e+08`,
 		`vgpu_unmanaged_processes{container="train",gpu="GPU-1",id="00aa",namespace="ns",pod="train-0",pod_namespace="ml"} 2`,
 		`vgpu_unmanaged_memory_bytes{container="train",gpu="GPU-1",id="00aa",namespace="ns",pod="train-0",pod_namespace="ml"} 20`,
 		`vgpu_unmanaged_processes{container="",gpu="GPU-1",id="",namespace="",pod="",pod_namespace=""} 2`,

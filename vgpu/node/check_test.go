@@ -129,7 +129,10 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 		"SetClaim": {&v1.SetClaimRequest{}, map[string][]bad{
 			"claim.uid": claim, "claim.namespace": text, "claim.name": name,
 			"claim.requests.name": name, "claim.requests.annotations": annotations, "claim.requests.refusal": text,
-			"claim.pods.namespace": text, "claim.pods.name": text, "claim.pods.uid": text, "claim.pods.container": text,
+			"claim.requests.promises.gpu":             invalid("must be as GPU-", append(noUUID, "")...),
+			"claim.requests.promises.memory_bytes":    invalid("must be 1 or more", uint64(0)),
+			"claim.requests.promises.claimable_bytes": invalid("at least memory_bytes and at most", uint64(0), uint64(1<<50+1), ^uint64(0)),
+			"claim.pods.namespace":                    text, "claim.pods.name": text, "claim.pods.uid": text, "claim.pods.container": text,
 		}},
 		"DeleteClaim": {&v1.DeleteClaimRequest{}, map[string][]bad{"uid": claim}},
 		"ResolveClaims": {&v1.ResolveClaimsRequest{}, map[string][]bad{
@@ -177,7 +180,10 @@ func TestEveryCallRefusesBadValues(t *testing.T) {
 	pod := &v1.Pod{Namespace: "ml", Name: "pod", Uid: "1"}
 	proto.Merge(table["SetClaim"].good, &v1.SetClaimRequest{Claim: &v1.Claim{
 		Uid: "2", Namespace: "ml", Name: "claim", Pods: []*v1.Pod{pod},
-		Requests: []*v1.ClaimGrant{{Name: "gpu", Annotations: map[string]string{"vgpu-shim.dev/weight": "8"}}},
+		Requests: []*v1.ClaimGrant{{
+			Name: "gpu", Annotations: map[string]string{"vgpu-shim.dev/weight": "8"},
+			Promises: []*v1.Promise{{Gpu: gpuUUID(0), MemoryBytes: 1, ClaimableBytes: 1}},
+		}},
 	}})
 	proto.Merge(table["ResolveClaims"].good, &v1.ResolveClaimsRequest{Pod: pod, Pointers: []*v1.ClaimPointer{{Claim: "2", Request: "gpu"}}})
 	proto.Merge(table["DeleteClaim"].good, &v1.DeleteClaimRequest{Uid: "2"})

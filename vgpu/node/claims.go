@@ -19,12 +19,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/arbiter"
 	"github.com/vgpu-shim/vgpu/vgpu/claim"
+	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
 // claims are the Kubernetes claims that were prepared on this node. What one gives is
-// fixed when a vGPU is made; the engine knows nothing of them.
+// fixed when a vGPU is made; the engine knows of them what memory they were promised.
 type claims struct {
 	patience time.Duration // how long one that is not there is waited for
 
@@ -70,6 +72,9 @@ func (d *Daemon) setClaim(c *v1.Claim) error {
 		if err == nil {
 			err = possible(d.inventory.GPUs(), req)
 		}
+		if err == nil {
+			err = canPromise(d.inventory.GPUs(), r.GetPromises())
+		}
 		if err != nil {
 			return fmt.Errorf("request %q: %w", r.GetName(), err)
 		}
@@ -90,8 +95,22 @@ func (d *Daemon) setClaim(c *v1.Claim) error {
 	if err := saveNode(d.nodeStore, claimKey(c.GetUid()), data); err != nil {
 		return fmt.Errorf("failed to keep the claim: %w", err)
 	}
-	d.claims.set(c.GetUid(), c)
+	was := d.claims.set(c.GetUid(), c)
 	d.log.WithField("claim", claimName(c)).WithField("pods", len(c.GetPods())).Debug("claim set")
+	// Before a container of it can be made.
+	return d.call(func(l *loop) { l.promise(was, c) })
+}
+
+// canPromise refuses what no GPU can keep. One that is not there keeps nothing.
+func canPromise(all []gpu.GPU, promises []*v1.Promise) error {
+	for _, p := range promises {
+		for _, g := range all {
+			if g.UUID == p.GetGpu() && p.GetMemoryBytes() > g.MemoryBytes {
+				return fmt.Errorf("%s of memory of %s were promised, which has %s: %w",
+					request.FormatBytes(p.GetMemoryBytes()), g.UUID, request.FormatBytes(g.MemoryBytes), errdefs.ErrFailedPrecondition)
+			}
+		}
+	}
 	return nil
 }
 
@@ -107,9 +126,39 @@ func (d *Daemon) DeleteClaim(_ context.Context, r *v1.DeleteClaimRequest) (*v1.D
 	if err := saveNode(d.nodeStore, claimKey(r.GetUid()), nil); err != nil {
 		return nil, errgrpc.ToGRPC(fmt.Errorf("failed to forget the claim: %w", err))
 	}
-	d.claims.set(r.GetUid(), nil)
+	was := d.claims.set(r.GetUid(), nil)
+	if err := d.call(func(l *loop) { l.promise(was, nil) }); err != nil {
+		return nil, errgrpc.ToGRPC(err)
+	}
 	return &v1.DeleteClaimResponse{}, nil
 }
+
+// promise lets the engine keep the memory that a claim was promised, and none any more
+// that it was promised before. Either may be nil.
+func (l *loop) promise(was, is *v1.Claim) {
+	type of struct{ name, gpu string }
+	over := map[of]bool{}
+	each := func(c *v1.Claim, do func(of, *v1.Promise)) {
+		for _, r := range c.GetRequests() {
+			for _, p := range r.GetPromises() {
+				do(of{promiseName(c.GetUid(), r.GetName()), p.GetGpu()}, p)
+			}
+		}
+	}
+	each(was, func(o of, _ *v1.Promise) { over[o] = true })
+	each(is, func(o of, p *v1.Promise) {
+		delete(over, o)
+		l.event(arbiter.Event{Kind: arbiter.Promised, Promise: o.name, GPU: arbiter.UUID(o.gpu), MemoryBytes: p.GetMemoryBytes(), Claimable: p.GetClaimableBytes()})
+	})
+	each(was, func(o of, _ *v1.Promise) {
+		if over[o] {
+			l.event(arbiter.Event{Kind: arbiter.Promised, Promise: o.name, GPU: arbiter.UUID(o.gpu)})
+		}
+	})
+}
+
+// promiseName is what the engine calls that of a request.
+func promiseName(claim, request string) string { return claim + "/" + request }
 
 // ListClaims tells of all claims.
 func (d *Daemon) ListClaims(context.Context, *v1.ListClaimsRequest) (*v1.ListClaimsResponse, error) {
@@ -156,6 +205,7 @@ func (d *Daemon) restoreClaims() {
 			continue
 		}
 		d.claims.set(c.GetUid(), c)
+		d.loop.promise(nil, c)
 	}
 }
 
@@ -165,10 +215,11 @@ func (c *claims) get(uid string) *v1.Claim {
 	return c.all[uid]
 }
 
-// set makes a claim known, or forgets it if it is nil.
-func (c *claims) set(uid string, to *v1.Claim) {
+// set makes a claim known, or forgets it if it is nil. It returns the one that it was.
+func (c *claims) set(uid string, to *v1.Claim) (was *v1.Claim) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	was = c.all[uid]
 	if to == nil {
 		delete(c.all, uid)
 	} else {
@@ -176,6 +227,7 @@ func (c *claims) set(uid string, to *v1.Claim) {
 	}
 	close(c.changed)
 	c.changed = make(chan struct{})
+	return was
 }
 
 func (c *claims) resolve(ctx context.Context, pod *v1.Pod, pointers []*v1.ClaimPointer) (*v1.ResolveClaimsResponse, error) {
@@ -240,7 +292,7 @@ func (c *claims) lookUp(pod *v1.Pod, pointers []*v1.ClaimPointer) (_ *v1.Resolve
 
 // reservation is what the containers with these pointers have in common if their
 // claims say how much memory they have: the scheduler counted that once, however many
-// share it. Empty: none.
+// share it. It has the names of their promises. Empty: none.
 func (c *claims) reservation(pointers []*v1.ClaimPointer) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +304,7 @@ func (c *claims) reservation(pointers []*v1.ClaimPointer) string {
 		}) {
 			return ""
 		}
-		names = append(names, p.GetClaim()+"/"+p.GetRequest())
+		names = append(names, promiseName(p.GetClaim(), p.GetRequest()))
 	}
 	slices.Sort(names)
 	return strings.Join(names, " ")
@@ -335,6 +387,10 @@ const (
 	maxClaimPods     = 256
 )
 
+// maxClaimable is more bytes than can be claimed of any GPU, and so few that no sum of
+// promises wraps.
+const maxClaimable = 1 << 50
+
 func checkClaim(c *v1.Claim) error {
 	var f faults
 	f.claimUID("claim.uid", c.GetUid())
@@ -353,6 +409,18 @@ func checkClaim(c *v1.Claim) error {
 		f.name("claim.requests.name", r.GetName())
 		f.annotations(r.GetAnnotations())
 		f.text("claim.requests.refusal", r.GetRefusal(), maxName)
+		if len(r.GetPromises()) > request.MaxCount {
+			f.add("claim.requests.promises", fmt.Sprintf("must be at most %d", request.MaxCount))
+		}
+		for _, p := range r.GetPromises() {
+			f.gpuUUID("claim.requests.promises.gpu", p.GetGpu())
+			if p.GetMemoryBytes() == 0 {
+				f.add("claim.requests.promises.memory_bytes", "must be 1 or more")
+			}
+			if n := p.GetClaimableBytes(); n < p.GetMemoryBytes() || n > maxClaimable {
+				f.add("claim.requests.promises.claimable_bytes", fmt.Sprintf("%d must be at least memory_bytes and at most %d", n, uint64(maxClaimable)))
+			}
+		}
 	}
 	for _, p := range c.GetPods() {
 		f.pod("claim.pods", p)

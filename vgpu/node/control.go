@@ -594,6 +594,7 @@ func (l *loop) describeGPU(g *gpuState, s arbiter.GPUStatus, residents []string)
 		Cordon: g.causes.cordon(), Policy: l.policyOn(g), OwnPolicy: g.policy != arbiter.Policy{},
 		Vgpus: residents, MemoryUsedBytes: l.memoryUsed(s.UUID), MemoryReservedBytes: s.Ledger, MemoryFreeBytes: g.memoryFree,
 		Notes: g.health.Notes, Architecture: g.Architecture, ComputeCapability: g.ComputeCapability,
+		MemoryPromisedBytes: s.Promised, MemoryGuestBytes: s.Guests,
 	}
 	holder := l.vgpus[s.Holder]
 	if holder != nil && !s.Drains && holder.idle() {

@@ -136,8 +136,8 @@ func (l *loop) memoryUsed(uuid arbiter.UUID) (sum uint64) {
 }
 
 // memoryLimit is how much memory of a GPU v may use, with those that share it
-// (memorySharers): what it reserved. One that reserved nothing shares what is left
-// with all others that did not.
+// (memorySharers): what it reserved. One that reserved nothing shares what is neither
+// reserved nor promised with all others that did not.
 func (l *loop) memoryLimit(v *vgpu, uuid arbiter.UUID) uint64 {
 	if v.req.MemoryBytes > 0 {
 		return v.req.MemoryBytes
@@ -147,7 +147,7 @@ func (l *loop) memoryLimit(v *vgpu, uuid arbiter.UUID) uint64 {
 		return 0
 	}
 	s, _ := l.engine.GPU(uuid)
-	return minus(g.MemoryBytes, s.Ledger)
+	return minus(g.MemoryBytes, s.Promised+s.Guests)
 }
 
 // memorySharers are the vGPUs that share a limit with v on a GPU, v the first of

@@ -120,5 +120,6 @@ func (d *Daemon) WatchGPUs(ctx context.Context, _ *v1.WatchGPUsRequest, s v1.Con
 func sameForWatch(a, b *v1.GPU) bool {
 	return a.GetUuid() == b.GetUuid() && a.GetState() == b.GetState() && a.GetReason() == b.GetReason() &&
 		a.GetCordon() == b.GetCordon() && slices.Equal(a.GetNotes(), b.GetNotes()) && a.GetBound() == b.GetBound() && slices.Equal(a.GetVgpus(), b.GetVgpus()) &&
+		a.GetMemoryPromisedBytes() == b.GetMemoryPromisedBytes() && a.GetMemoryGuestBytes() == b.GetMemoryGuestBytes() &&
 		a.GetOwnPolicy() == b.GetOwnPolicy() && proto.Equal(a.GetPolicy(), b.GetPolicy())
 }

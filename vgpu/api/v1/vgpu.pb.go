@@ -1451,6 +1451,8 @@ type GPU struct {
 	MemoryUsedBytes     uint64                 `protobuf:"varint,20,opt,name=memory_used_bytes,json=memoryUsedBytes,proto3" json:"memory_used_bytes,omitempty"`             // by vGPUs
 	Architecture        string                 `protobuf:"bytes,21,opt,name=architecture,proto3" json:"architecture,omitempty"`                                             // such as Hopper; empty: not known
 	ComputeCapability   string                 `protobuf:"bytes,22,opt,name=compute_capability,json=computeCapability,proto3" json:"compute_capability,omitempty"`          // such as 9.0; empty: not known
+	MemoryPromisedBytes uint64                 `protobuf:"varint,23,opt,name=memory_promised_bytes,json=memoryPromisedBytes,proto3" json:"memory_promised_bytes,omitempty"` // to Kubernetes claims that are prepared
+	MemoryGuestBytes    uint64                 `protobuf:"varint,24,opt,name=memory_guest_bytes,json=memoryGuestBytes,proto3" json:"memory_guest_bytes,omitempty"`          // of those that are reserved, what was not promised here: of claims that were allocated another GPU, or of no claim
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -1637,6 +1639,20 @@ func (x *GPU) GetComputeCapability() string {
 		return x.ComputeCapability
 	}
 	return ""
+}
+
+func (x *GPU) GetMemoryPromisedBytes() uint64 {
+	if x != nil {
+		return x.MemoryPromisedBytes
+	}
+	return 0
+}
+
+func (x *GPU) GetMemoryGuestBytes() uint64 {
+	if x != nil {
+		return x.MemoryGuestBytes
+	}
+	return 0
 }
 
 // Policy is how time is shared.
@@ -3187,6 +3203,7 @@ type ClaimGrant struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                                                                         // of the request
 	Annotations   map[string]string      `protobuf:"bytes,2,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the same, as a container's annotations would say it
 	Refusal       string                 `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`                                                                                   // why it gives nothing: told to whoever points to it; empty: it does
+	Promises      []*Promise             `protobuf:"bytes,4,rep,name=promises,proto3" json:"promises,omitempty"`                                                                                 // memory that the scheduler counted for it, one of each GPU
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3242,6 +3259,75 @@ func (x *ClaimGrant) GetRefusal() string {
 	return ""
 }
 
+func (x *ClaimGrant) GetPromises() []*Promise {
+	if x != nil {
+		return x.Promises
+	}
+	return nil
+}
+
+// Promise is memory of a GPU that is kept for a request of a claim, whether a container
+// of it is bound there or not.
+type Promise struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Gpu            string                 `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"` // UUID
+	MemoryBytes    uint64                 `protobuf:"varint,2,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
+	ClaimableBytes uint64                 `protobuf:"varint,3,opt,name=claimable_bytes,json=claimableBytes,proto3" json:"claimable_bytes,omitempty"` // of that GPU, by all claims together
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Promise) Reset() {
+	*x = Promise{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Promise) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Promise) ProtoMessage() {}
+
+func (x *Promise) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Promise.ProtoReflect.Descriptor instead.
+func (*Promise) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *Promise) GetGpu() string {
+	if x != nil {
+		return x.Gpu
+	}
+	return ""
+}
+
+func (x *Promise) GetMemoryBytes() uint64 {
+	if x != nil {
+		return x.MemoryBytes
+	}
+	return 0
+}
+
+func (x *Promise) GetClaimableBytes() uint64 {
+	if x != nil {
+		return x.ClaimableBytes
+	}
+	return 0
+}
+
 // ClaimPointer is what stands in a container's config.json of a claim.
 type ClaimPointer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3253,7 +3339,7 @@ type ClaimPointer struct {
 
 func (x *ClaimPointer) Reset() {
 	*x = ClaimPointer{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3265,7 +3351,7 @@ func (x *ClaimPointer) String() string {
 func (*ClaimPointer) ProtoMessage() {}
 
 func (x *ClaimPointer) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3278,7 +3364,7 @@ func (x *ClaimPointer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimPointer.ProtoReflect.Descriptor instead.
 func (*ClaimPointer) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{46}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ClaimPointer) GetClaim() string {
@@ -3304,7 +3390,7 @@ type SetClaimRequest struct {
 
 func (x *SetClaimRequest) Reset() {
 	*x = SetClaimRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3316,7 +3402,7 @@ func (x *SetClaimRequest) String() string {
 func (*SetClaimRequest) ProtoMessage() {}
 
 func (x *SetClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3329,7 +3415,7 @@ func (x *SetClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClaimRequest.ProtoReflect.Descriptor instead.
 func (*SetClaimRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{47}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetClaimRequest) GetClaim() *Claim {
@@ -3347,7 +3433,7 @@ type SetClaimResponse struct {
 
 func (x *SetClaimResponse) Reset() {
 	*x = SetClaimResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3359,7 +3445,7 @@ func (x *SetClaimResponse) String() string {
 func (*SetClaimResponse) ProtoMessage() {}
 
 func (x *SetClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3372,7 +3458,7 @@ func (x *SetClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClaimResponse.ProtoReflect.Descriptor instead.
 func (*SetClaimResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{48}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{49}
 }
 
 type DeleteClaimRequest struct {
@@ -3384,7 +3470,7 @@ type DeleteClaimRequest struct {
 
 func (x *DeleteClaimRequest) Reset() {
 	*x = DeleteClaimRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3396,7 +3482,7 @@ func (x *DeleteClaimRequest) String() string {
 func (*DeleteClaimRequest) ProtoMessage() {}
 
 func (x *DeleteClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3409,7 +3495,7 @@ func (x *DeleteClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClaimRequest.ProtoReflect.Descriptor instead.
 func (*DeleteClaimRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{49}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DeleteClaimRequest) GetUid() string {
@@ -3427,7 +3513,7 @@ type DeleteClaimResponse struct {
 
 func (x *DeleteClaimResponse) Reset() {
 	*x = DeleteClaimResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3439,7 +3525,7 @@ func (x *DeleteClaimResponse) String() string {
 func (*DeleteClaimResponse) ProtoMessage() {}
 
 func (x *DeleteClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3452,7 +3538,7 @@ func (x *DeleteClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClaimResponse.ProtoReflect.Descriptor instead.
 func (*DeleteClaimResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{50}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{51}
 }
 
 type ListClaimsRequest struct {
@@ -3463,7 +3549,7 @@ type ListClaimsRequest struct {
 
 func (x *ListClaimsRequest) Reset() {
 	*x = ListClaimsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3475,7 +3561,7 @@ func (x *ListClaimsRequest) String() string {
 func (*ListClaimsRequest) ProtoMessage() {}
 
 func (x *ListClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3488,7 +3574,7 @@ func (x *ListClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ListClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{51}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{52}
 }
 
 type ListClaimsResponse struct {
@@ -3500,7 +3586,7 @@ type ListClaimsResponse struct {
 
 func (x *ListClaimsResponse) Reset() {
 	*x = ListClaimsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3598,7 @@ func (x *ListClaimsResponse) String() string {
 func (*ListClaimsResponse) ProtoMessage() {}
 
 func (x *ListClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3611,7 @@ func (x *ListClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ListClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{52}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListClaimsResponse) GetClaims() []*Claim {
@@ -3545,7 +3631,7 @@ type ResolveClaimsRequest struct {
 
 func (x *ResolveClaimsRequest) Reset() {
 	*x = ResolveClaimsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3643,7 @@ func (x *ResolveClaimsRequest) String() string {
 func (*ResolveClaimsRequest) ProtoMessage() {}
 
 func (x *ResolveClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3656,7 @@ func (x *ResolveClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ResolveClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{53}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ResolveClaimsRequest) GetPod() *Pod {
@@ -3598,7 +3684,7 @@ type ResolveClaimsResponse struct {
 
 func (x *ResolveClaimsResponse) Reset() {
 	*x = ResolveClaimsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +3696,7 @@ func (x *ResolveClaimsResponse) String() string {
 func (*ResolveClaimsResponse) ProtoMessage() {}
 
 func (x *ResolveClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +3709,7 @@ func (x *ResolveClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ResolveClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{54}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ResolveClaimsResponse) GetAnnotations() map[string]string {
@@ -3770,7 +3856,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x10ListGPUsResponse\x12 \n" +
 	"\x04gpus\x18\x01 \x03(\v2\f.vgpu.v1.GPUR\x04gpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xdf\x05\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xc1\x06\n" +
 	"\x03GPU\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
@@ -3796,7 +3882,9 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x05notes\x18\x13 \x03(\tR\x05notes\x12*\n" +
 	"\x11memory_used_bytes\x18\x14 \x01(\x04R\x0fmemoryUsedBytes\x12\"\n" +
 	"\farchitecture\x18\x15 \x01(\tR\farchitecture\x12-\n" +
-	"\x12compute_capability\x18\x16 \x01(\tR\x11computeCapabilityB\x14\n" +
+	"\x12compute_capability\x18\x16 \x01(\tR\x11computeCapability\x122\n" +
+	"\x15memory_promised_bytes\x18\x17 \x01(\x04R\x13memoryPromisedBytes\x12,\n" +
+	"\x12memory_guest_bytes\x18\x18 \x01(\x04R\x10memoryGuestBytesB\x14\n" +
 	"\x12_memory_free_bytes\"2\n" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -3914,15 +4002,20 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12/\n" +
 	"\brequests\x18\x04 \x03(\v2\x13.vgpu.v1.ClaimGrantR\brequests\x12 \n" +
-	"\x04pods\x18\x05 \x03(\v2\f.vgpu.v1.PodR\x04pods\"\xc2\x01\n" +
+	"\x04pods\x18\x05 \x03(\v2\f.vgpu.v1.PodR\x04pods\"\xf0\x01\n" +
 	"\n" +
 	"ClaimGrant\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12F\n" +
 	"\vannotations\x18\x02 \x03(\v2$.vgpu.v1.ClaimGrant.AnnotationsEntryR\vannotations\x12\x18\n" +
-	"\arefusal\x18\x03 \x01(\tR\arefusal\x1a>\n" +
+	"\arefusal\x18\x03 \x01(\tR\arefusal\x12,\n" +
+	"\bpromises\x18\x04 \x03(\v2\x10.vgpu.v1.PromiseR\bpromises\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
+	"\aPromise\x12\x10\n" +
+	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12!\n" +
+	"\fmemory_bytes\x18\x02 \x01(\x04R\vmemoryBytes\x12'\n" +
+	"\x0fclaimable_bytes\x18\x03 \x01(\x04R\x0eclaimableBytes\">\n" +
 	"\fClaimPointer\x12\x14\n" +
 	"\x05claim\x18\x01 \x01(\tR\x05claim\x12\x18\n" +
 	"\arequest\x18\x02 \x01(\tR\arequest\"7\n" +
@@ -3979,7 +4072,7 @@ func file_vgpu_api_v1_vgpu_proto_rawDescGZIP() []byte {
 	return file_vgpu_api_v1_vgpu_proto_rawDescData
 }
 
-var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Container)(nil),             // 0: vgpu.v1.Container
 	(*Pod)(nil),                   // 1: vgpu.v1.Pod
@@ -4027,67 +4120,68 @@ var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*SetPolicyResponse)(nil),     // 43: vgpu.v1.SetPolicyResponse
 	(*Claim)(nil),                 // 44: vgpu.v1.Claim
 	(*ClaimGrant)(nil),            // 45: vgpu.v1.ClaimGrant
-	(*ClaimPointer)(nil),          // 46: vgpu.v1.ClaimPointer
-	(*SetClaimRequest)(nil),       // 47: vgpu.v1.SetClaimRequest
-	(*SetClaimResponse)(nil),      // 48: vgpu.v1.SetClaimResponse
-	(*DeleteClaimRequest)(nil),    // 49: vgpu.v1.DeleteClaimRequest
-	(*DeleteClaimResponse)(nil),   // 50: vgpu.v1.DeleteClaimResponse
-	(*ListClaimsRequest)(nil),     // 51: vgpu.v1.ListClaimsRequest
-	(*ListClaimsResponse)(nil),    // 52: vgpu.v1.ListClaimsResponse
-	(*ResolveClaimsRequest)(nil),  // 53: vgpu.v1.ResolveClaimsRequest
-	(*ResolveClaimsResponse)(nil), // 54: vgpu.v1.ResolveClaimsResponse
-	nil,                           // 55: vgpu.v1.CreateRequest.AnnotationsEntry
-	nil,                           // 56: vgpu.v1.CreateRequest.RequirementsEntry
-	nil,                           // 57: vgpu.v1.UpdateRequest.AnnotationsEntry
-	nil,                           // 58: vgpu.v1.Event.ChangesEntry
-	nil,                           // 59: vgpu.v1.ClaimGrant.AnnotationsEntry
-	nil,                           // 60: vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 61: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 62: google.protobuf.Timestamp
+	(*Promise)(nil),               // 46: vgpu.v1.Promise
+	(*ClaimPointer)(nil),          // 47: vgpu.v1.ClaimPointer
+	(*SetClaimRequest)(nil),       // 48: vgpu.v1.SetClaimRequest
+	(*SetClaimResponse)(nil),      // 49: vgpu.v1.SetClaimResponse
+	(*DeleteClaimRequest)(nil),    // 50: vgpu.v1.DeleteClaimRequest
+	(*DeleteClaimResponse)(nil),   // 51: vgpu.v1.DeleteClaimResponse
+	(*ListClaimsRequest)(nil),     // 52: vgpu.v1.ListClaimsRequest
+	(*ListClaimsResponse)(nil),    // 53: vgpu.v1.ListClaimsResponse
+	(*ResolveClaimsRequest)(nil),  // 54: vgpu.v1.ResolveClaimsRequest
+	(*ResolveClaimsResponse)(nil), // 55: vgpu.v1.ResolveClaimsResponse
+	nil,                           // 56: vgpu.v1.CreateRequest.AnnotationsEntry
+	nil,                           // 57: vgpu.v1.CreateRequest.RequirementsEntry
+	nil,                           // 58: vgpu.v1.UpdateRequest.AnnotationsEntry
+	nil,                           // 59: vgpu.v1.Event.ChangesEntry
+	nil,                           // 60: vgpu.v1.ClaimGrant.AnnotationsEntry
+	nil,                           // 61: vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 62: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
 }
 var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	0,  // 0: vgpu.v1.CreateRequest.container:type_name -> vgpu.v1.Container
-	55, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
+	56, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
 	1,  // 2: vgpu.v1.CreateRequest.pod:type_name -> vgpu.v1.Pod
-	56, // 3: vgpu.v1.CreateRequest.requirements:type_name -> vgpu.v1.CreateRequest.RequirementsEntry
-	46, // 4: vgpu.v1.CreateRequest.claims:type_name -> vgpu.v1.ClaimPointer
+	57, // 3: vgpu.v1.CreateRequest.requirements:type_name -> vgpu.v1.CreateRequest.RequirementsEntry
+	47, // 4: vgpu.v1.CreateRequest.claims:type_name -> vgpu.v1.ClaimPointer
 	8,  // 5: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
 	0,  // 6: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
-	57, // 7: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
+	58, // 7: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
 	15, // 8: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
 	9,  // 9: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
 	10, // 10: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
 	15, // 11: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
 	15, // 12: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
 	0,  // 13: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
-	61, // 14: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
+	62, // 14: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
 	17, // 15: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
-	62, // 16: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
+	63, // 16: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
 	16, // 17: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
 	1,  // 18: vgpu.v1.VGPU.pod:type_name -> vgpu.v1.Pod
-	46, // 19: vgpu.v1.VGPU.claims:type_name -> vgpu.v1.ClaimPointer
-	61, // 20: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	61, // 21: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	61, // 22: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
+	47, // 19: vgpu.v1.VGPU.claims:type_name -> vgpu.v1.ClaimPointer
+	62, // 20: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	62, // 21: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	62, // 22: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
 	20, // 23: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	61, // 24: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	62, // 24: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
 	22, // 25: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
 	21, // 26: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
-	61, // 27: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	61, // 28: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	61, // 29: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	62, // 27: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	62, // 28: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	62, // 29: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
 	25, // 30: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
 	0,  // 31: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
 	1,  // 32: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
-	62, // 33: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	63, // 33: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
 	21, // 34: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
 	28, // 35: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
-	61, // 36: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
+	62, // 36: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
 	31, // 37: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
 	22, // 38: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
-	62, // 39: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
+	63, // 39: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
 	0,  // 40: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
-	58, // 41: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
+	59, // 41: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
 	21, // 42: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
 	20, // 43: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
 	20, // 44: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
@@ -4096,55 +4190,56 @@ var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	21, // 47: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
 	45, // 48: vgpu.v1.Claim.requests:type_name -> vgpu.v1.ClaimGrant
 	1,  // 49: vgpu.v1.Claim.pods:type_name -> vgpu.v1.Pod
-	59, // 50: vgpu.v1.ClaimGrant.annotations:type_name -> vgpu.v1.ClaimGrant.AnnotationsEntry
-	44, // 51: vgpu.v1.SetClaimRequest.claim:type_name -> vgpu.v1.Claim
-	44, // 52: vgpu.v1.ListClaimsResponse.claims:type_name -> vgpu.v1.Claim
-	1,  // 53: vgpu.v1.ResolveClaimsRequest.pod:type_name -> vgpu.v1.Pod
-	46, // 54: vgpu.v1.ResolveClaimsRequest.pointers:type_name -> vgpu.v1.ClaimPointer
-	60, // 55: vgpu.v1.ResolveClaimsResponse.annotations:type_name -> vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
-	2,  // 56: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	4,  // 57: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	6,  // 58: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
-	11, // 59: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
-	13, // 60: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	18, // 61: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	23, // 62: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
-	26, // 63: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	29, // 64: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
-	32, // 65: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
-	34, // 66: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
-	36, // 67: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
-	38, // 68: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
-	40, // 69: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
-	42, // 70: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
-	47, // 71: vgpu.v1.Control.SetClaim:input_type -> vgpu.v1.SetClaimRequest
-	49, // 72: vgpu.v1.Control.DeleteClaim:input_type -> vgpu.v1.DeleteClaimRequest
-	51, // 73: vgpu.v1.Control.ListClaims:input_type -> vgpu.v1.ListClaimsRequest
-	53, // 74: vgpu.v1.Control.ResolveClaims:input_type -> vgpu.v1.ResolveClaimsRequest
-	3,  // 75: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	5,  // 76: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	7,  // 77: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
-	12, // 78: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
-	14, // 79: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	19, // 80: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	24, // 81: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
-	27, // 82: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	30, // 83: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
-	33, // 84: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
-	35, // 85: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
-	37, // 86: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
-	39, // 87: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
-	41, // 88: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
-	43, // 89: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
-	48, // 90: vgpu.v1.Control.SetClaim:output_type -> vgpu.v1.SetClaimResponse
-	50, // 91: vgpu.v1.Control.DeleteClaim:output_type -> vgpu.v1.DeleteClaimResponse
-	52, // 92: vgpu.v1.Control.ListClaims:output_type -> vgpu.v1.ListClaimsResponse
-	54, // 93: vgpu.v1.Control.ResolveClaims:output_type -> vgpu.v1.ResolveClaimsResponse
-	75, // [75:94] is the sub-list for method output_type
-	56, // [56:75] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	60, // 50: vgpu.v1.ClaimGrant.annotations:type_name -> vgpu.v1.ClaimGrant.AnnotationsEntry
+	46, // 51: vgpu.v1.ClaimGrant.promises:type_name -> vgpu.v1.Promise
+	44, // 52: vgpu.v1.SetClaimRequest.claim:type_name -> vgpu.v1.Claim
+	44, // 53: vgpu.v1.ListClaimsResponse.claims:type_name -> vgpu.v1.Claim
+	1,  // 54: vgpu.v1.ResolveClaimsRequest.pod:type_name -> vgpu.v1.Pod
+	47, // 55: vgpu.v1.ResolveClaimsRequest.pointers:type_name -> vgpu.v1.ClaimPointer
+	61, // 56: vgpu.v1.ResolveClaimsResponse.annotations:type_name -> vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
+	2,  // 57: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	4,  // 58: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	6,  // 59: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	11, // 60: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
+	13, // 61: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	18, // 62: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	23, // 63: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
+	26, // 64: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	29, // 65: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
+	32, // 66: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
+	34, // 67: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
+	36, // 68: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
+	38, // 69: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
+	40, // 70: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
+	42, // 71: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
+	48, // 72: vgpu.v1.Control.SetClaim:input_type -> vgpu.v1.SetClaimRequest
+	50, // 73: vgpu.v1.Control.DeleteClaim:input_type -> vgpu.v1.DeleteClaimRequest
+	52, // 74: vgpu.v1.Control.ListClaims:input_type -> vgpu.v1.ListClaimsRequest
+	54, // 75: vgpu.v1.Control.ResolveClaims:input_type -> vgpu.v1.ResolveClaimsRequest
+	3,  // 76: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	5,  // 77: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	7,  // 78: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	12, // 79: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
+	14, // 80: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	19, // 81: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	24, // 82: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
+	27, // 83: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	30, // 84: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
+	33, // 85: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
+	35, // 86: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
+	37, // 87: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
+	39, // 88: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
+	41, // 89: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
+	43, // 90: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
+	49, // 91: vgpu.v1.Control.SetClaim:output_type -> vgpu.v1.SetClaimResponse
+	51, // 92: vgpu.v1.Control.DeleteClaim:output_type -> vgpu.v1.DeleteClaimResponse
+	53, // 93: vgpu.v1.Control.ListClaims:output_type -> vgpu.v1.ListClaimsResponse
+	55, // 94: vgpu.v1.Control.ResolveClaims:output_type -> vgpu.v1.ResolveClaimsResponse
+	76, // [76:95] is the sub-list for method output_type
+	57, // [57:76] is the sub-list for method input_type
+	57, // [57:57] is the sub-list for extension type_name
+	57, // [57:57] is the sub-list for extension extendee
+	0,  // [0:57] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
@@ -4160,7 +4255,7 @@ func file_vgpu_api_v1_vgpu_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vgpu_api_v1_vgpu_proto_rawDesc), len(file_vgpu_api_v1_vgpu_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   61,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
