@@ -77,7 +77,7 @@ func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) 
 			Memory: []*v1.Memory{{Gpu: "GPU-1", LimitBytes: 1 << 30, UsedBytes: 256 << 20}}, Observers: 1,
 			Pod: &v1.Pod{Namespace: "ml", Name: "train-0", Uid: "1-2-3", Container: "main"},
 		},
-		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room", Observers: 2},
+		{Id: "fedcba9876543210", Container: &v1.Container{Namespace: "k8s.io", Id: "web"}, State: "UNBOUND", Count: 1, Created: when, Reason: "no room", Observers: 2, Guests: []*v1.Guest{{Gpu: "GPU-1", Vgpu: "0123456789abcdef"}}},
 	}}, nil
 }
 

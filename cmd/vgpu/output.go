@@ -47,6 +47,13 @@ type vgpuJSON struct {
 	Observers    uint32        `json:"observers"`
 	Overrun      string        `json:"overrun"`
 	Pod          *podJSON      `json:"pod"` // null: its container is in none
+	Guests       []guestJSON   `json:"guests"`
+}
+
+// guestJSON is a vGPU that has memory of a GPU that was promised to another.
+type guestJSON struct {
+	GPU  string `json:"gpu"`
+	VGPU string `json:"vgpu"`
 }
 
 type podJSON struct {
@@ -179,6 +186,7 @@ func vgpusJSON(all []*v1.VGPU) []vgpuJSON {
 			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(), Policy: v.GetPolicy(),
 			Gang: v.GetGang(), Model: v.GetModel(), UUIDs: append([]string{}, v.GetUuids()...), Bind: v.GetBind(), WhenFull: v.GetWhenFull(),
 			Memory: asMemory(v.GetMemory()), Observers: v.GetObservers(), Overrun: v.GetOverrun(), Pod: asPod(v.GetPod()),
+			Guests: asGuests(v.GetGuests()),
 		})
 	}
 	return out
@@ -196,6 +204,14 @@ func gpusJSON(all []*v1.GPU) []gpuJSON {
 			MemoryReservedBytes: g.GetMemoryReservedBytes(), MemoryFreeBytes: g.MemoryFreeBytes, MemoryUsedBytes: g.GetMemoryUsedBytes(),
 			MemoryPromisedBytes: g.GetMemoryPromisedBytes(), MemoryGuestBytes: g.GetMemoryGuestBytes(),
 		})
+	}
+	return out
+}
+
+func asGuests(all []*v1.Guest) []guestJSON {
+	out := []guestJSON{}
+	for _, g := range all {
+		out = append(out, guestJSON{g.GetGpu(), g.GetVgpu()})
 	}
 	return out
 }

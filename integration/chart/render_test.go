@@ -129,7 +129,6 @@ func TestRenderedObjects(t *testing.T) {
 	daemons := []string{"DaemonSet/vgpud", "DaemonSet/vgpu-kubelet"}
 	classes := []string{"DeviceClass/vgpu", "DeviceClass/vgpu-small", "DeviceClass/vgpu-medium", "DeviceClass/vgpu-large"}
 	runtimes := []string{"RuntimeClass/vgpu"}
-	events := []string{"Role/vgpu-kubelet", "RoleBinding/vgpu-kubelet"}
 	var admission []string
 	for _, name := range []string{"config", "sizes", "limits", "claimless"} {
 		admission = append(admission, "ValidatingAdmissionPolicy/vgpu-"+name, "ValidatingAdmissionPolicyBinding/vgpu-"+name)
@@ -138,11 +137,11 @@ func TestRenderedObjects(t *testing.T) {
 		values string
 		want   [][]string
 	}{
-		{"", [][]string{always, events, restriction, admission, daemons, runtimes, classes}},
-		{"everything", [][]string{always, events, restriction, admission, daemons, runtimes, classes, {"ConfigMap/vgpud", "Service/vgpu-metrics", "ServiceMonitor/vgpu"}}},
+		{"", [][]string{always, restriction, admission, daemons, runtimes, classes}},
+		{"everything", [][]string{always, restriction, admission, daemons, runtimes, classes, {"ConfigMap/vgpud", "Service/vgpu-metrics", "ServiceMonitor/vgpu"}}},
 		{"device-plugin", [][]string{always, restriction, admission, daemons, runtimes}},
 		{"none", [][]string{always, restriction, daemons, runtimes}},
-		{"bare", [][]string{always, events, daemons}},
+		{"bare", [][]string{always, daemons}},
 		{"uninstall", [][]string{always, restriction, admission, runtimes, classes, {"DaemonSet/vgpu-uninstall"}}},
 	} {
 		t.Run(test.values, func(t *testing.T) {
@@ -254,11 +253,6 @@ func TestLeastPrivilege(t *testing.T) {
 				checkPods(t, o)
 			case *rbacv1.ClusterRole:
 				checkRole(t, values, o)
-			case *rbacv1.Role:
-				want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}}}
-				if diff := cmp.Diff(want, o.Rules); diff != "" || o.Namespace != "default" {
-					t.Errorf("%s: in the namespace %s: %s", values, o.Namespace, diff)
-				}
 			}
 		}
 	}
@@ -311,6 +305,7 @@ func checkRole(t *testing.T, values string, role *rbacv1.ClusterRole) {
 			rbacv1.PolicyRule{APIGroups: group, Resources: []string{"resourceslices"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
 			rbacv1.PolicyRule{APIGroups: group, Resources: []string{"resourceclaims/status"}, Verbs: []string{"patch"}},
 			rbacv1.PolicyRule{APIGroups: group, Resources: []string{"resourceclaims/driver"}, ResourceNames: []string{"vgpu-shim.dev"}, Verbs: []string{"associated-node:patch"}},
+			rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create"}},
 		)
 	case "device-plugin":
 		want = append(want, rbacv1.PolicyRule{APIGroups: group, Resources: []string{"resourceslices"}, Verbs: []string{"list"}})

@@ -96,7 +96,7 @@ func (c *three) hundredPods() {
 }
 
 // fortyPods: the same of pods that may compute on any identical GPU. One may then wait for
-// memory that another took there (docs/kubernetes-dra.md).
+// memory that a guest took there just before (docs/kubernetes-dra.md).
 func (c *three) fortyPods() {
 	c.mixture(mixed(40, 2, "identical"), false)
 }
@@ -237,6 +237,7 @@ func newLook(c *three, allocated bool) *look {
 		allocatable: map[string]corev1.ResourceList{}, idle: map[string]int{}, given: map[string][]string{},
 	}
 	for _, n := range c.Nodes {
+		c.publishesAll(n)
 		for _, d := range c.published(n) {
 			l.capacity[d.Name] = map[resourceapi.QualifiedName]resource.Quantity{"memory": d.Capacity["memory"].Value, "share": d.Capacity["share"].Value}
 		}

@@ -89,6 +89,26 @@ func (c *cluster) publishes(n *Node, right func([]resourceapi.Device) bool) {
 	})
 }
 
+// publishesAll waits until a node publishes all memory of its GPUs: guests of before are
+// gone.
+func (c *cluster) publishesAll(n *Node) {
+	c.T.Helper()
+	whole := map[string]int64{}
+	gpus, err := n.Daemon.PhysicalGPUs(c.Ctx)
+	if err != nil {
+		c.T.Fatal(err)
+	}
+	for _, g := range gpus {
+		whole[strings.ToLower(g.GetUuid())] = int64(g.GetMemoryBytes())
+	}
+	c.publishes(n, func(all []resourceapi.Device) bool {
+		return !slices.ContainsFunc(all, func(d resourceapi.Device) bool {
+			memory := d.Capacity["memory"]
+			return memory.Value.Value() != whole[d.Name]
+		})
+	})
+}
+
 func deviceNames(all []resourceapi.Device) (names []string) {
 	for _, d := range all {
 		names = append(names, d.Name)

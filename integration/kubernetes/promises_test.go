@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
@@ -47,6 +48,8 @@ func TestClaimsFindTheirMemory(t *testing.T) {
 	}{
 		{"whoever computes first", (*couple).whoeverIsFirst},
 		{"also where no claim comes", (*couple).withoutClaim},
+		{"the scheduler knows of guests", (*couple).guests},
+		{"or the pod says what it waits for", (*couple).unknownGuest},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := &couple{c.sub(t), c.node, c.devices}
@@ -116,10 +119,68 @@ func (c *couple) withoutClaim() {
 	c.reaches("stranger", corev1.PodSucceeded)
 }
 
-// stays is a container whose process computes a moment, and then nothing for an hour.
-func stays() corev1.Container {
-	return script("gpu", "burst --bursts 2 --launches 1 --gpu-us 1000 --cpu-us 0 --rest-us 3600000000")
+// offered waits until so much of a GPU is offered to the scheduler.
+func (c *couple) offered(gpu int, memory string) {
+	c.T.Helper()
+	want := resource.MustParse(memory)
+	c.publishes(c.node, func(all []resourceapi.Device) bool {
+		m := all[gpu].Capacity["memory"]
+		return m.Value.Cmp(want) == 0 && m.RequestPolicy.ValidRange.Max.Cmp(want) == 0
+	})
 }
+
+// busy makes a pod that has the first GPU for an hour.
+func (c *couple) busy() {
+	c.T.Helper()
+	c.starts("busy", "20Gi", 0, script("gpu", "burst --bursts 1 --launches 1 --gpu-us 3600000000"))
+	c.settles("busy")
+}
+
+// guests: late binding saves a pod from waiting for that one, and what it takes of the
+// second GPU is not offered until it is gone.
+func (c *couple) guests() {
+	c.busy()
+	c.starts("guest", "20Gi", 0, stays())
+	if gpus := c.settles("guest"); !slices.Equal(gpus, c.uuids(c.node)[1:]) {
+		c.T.Fatalf("the guest computes on %v, want the second of %v", gpus, c.uuids(c.node))
+	}
+	c.offered(1, "20Gi")
+	c.claiming("big", c.asks("25Gi"), container("gpu", "vecadd"))
+	c.waits("big", "cannot allocate all claims")
+	c.claiming("small", c.asks("20Gi"), container("gpu", "vecadd"))
+	c.reaches("small", corev1.PodSucceeded)
+	c.remove("guest")
+	c.offered(1, "40Gi")
+	c.reaches("big", corev1.PodSucceeded)
+}
+
+// unknownGuest: while the driver is down the scheduler hears of no guests, and allocates
+// what one has. The pod then waits for it, and its events say so.
+func (c *couple) unknownGuest() {
+	c.busy()
+	c.starts("guest", "20Gi", 0, idles())
+	if err := c.node.KillDriver(); err != nil {
+		c.T.Fatal(err)
+	}
+	if out, err := c.Kubectl(c.Ctx, "exec", "guest", "--", "sh", "-c", stayProgram+" > /dev/null 2>&1 < /dev/null &"); err != nil {
+		c.T.Fatal(err, out)
+	}
+	c.settles("guest")
+	c.claiming("big", c.asks("25Gi"), container("gpu", "vecadd"))
+	c.placed("big")
+	if err := c.node.StartDriver(c.Ctx); err != nil {
+		c.T.Fatal(err)
+	}
+	c.describes("big", fmt.Sprintf("container gpu waits for memory of %s, which default/guest (container gpu) has", c.uuids(c.node)[1]))
+	c.remove("guest")
+	c.reaches("big", corev1.PodSucceeded)
+}
+
+// stayProgram computes a moment, and then nothing for an hour.
+const stayProgram = "burst --bursts 2 --launches 1 --gpu-us 1000 --cpu-us 0 --rest-us 3600000000"
+
+// stays is a container with that program.
+func stays() corev1.Container { return script("gpu", stayProgram) }
 
 // settles waits until the container of a pod has computed, and returns its GPUs.
 func (c *couple) settles(name string) (gpus []string) {

@@ -170,6 +170,32 @@ func (e *Engine) guests(g *gpu, v *vgpu, bytes uint64) uint64 {
 	return reserved - invited
 }
 
+// Guest is a vGPU that reserves memory of a GPU on which none was promised to it.
+type Guest struct {
+	GPU  UUID
+	VGPU ID
+}
+
+// Guests are those who have memory that was promised to the vGPU id, which waits for it;
+// none if it waits for something else.
+func (e *Engine) Guests(id ID) (all []Guest) {
+	v := e.vgpus[id]
+	if v == nil || !v.binding {
+		return nil
+	}
+	for _, g := range e.order {
+		if v.reservation.promisedOn(g) == 0 || e.lacks(g, v) == "" {
+			continue
+		}
+		for _, other := range e.IDs() {
+			if o := e.vgpus[other]; o.req.MemoryBytes > 0 && slices.Contains(o.gpus, g) && o.reservation.promisedOn(g) == 0 {
+				all = append(all, Guest{g.uuid, other})
+			}
+		}
+	}
+	return all
+}
+
 // breaks is why v can not reserve so many bytes of g without breaking what was promised
 // there, empty if it can.
 func (e *Engine) breaks(g *gpu, v *vgpu, bytes uint64) string {

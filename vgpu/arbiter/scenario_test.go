@@ -112,6 +112,9 @@ func TestScenarios(t *testing.T) {
 						s, _ := e.VGPU(id)
 						fmt.Fprintf(&out, "%s %s gpus=%v held=%v waited=%v turns=%d drains=%d overruns=%d %s\n",
 							id, s.State, s.GPUs, s.Usage.Held, s.Usage.Waited, s.Usage.Turns, s.Usage.Drains, s.Usage.Overruns, s.Reason)
+						for _, g := range e.Guests(id) {
+							fmt.Fprintf(&out, "    waits for the guest %s of %s\n", g.VGPU, g.GPU)
+						}
 					}
 					for _, g := range e.GPUs() {
 						fmt.Fprintf(&out, "%s holder=%q bound=%d pending=%d ledger=%d held=%v %s\n",

@@ -50,12 +50,12 @@ const (
 func deviceName(g *v1.GPU) string { return strings.ToLower(g.GetUuid()) }
 
 // pool is the node's devices, in the order in which the scheduler is to try them.
-func (d *Driver) pool(s snapshot, claimed map[string]uint64, rivals map[string]string) resourceslice.Pool {
+func (d *Driver) pool(s snapshot, claimed map[string]uint64, rivals map[string]string, guests map[string]uint64) resourceslice.Pool {
 	var pool resourceslice.Pool
 	for group := range slices.Chunk(d.order(s.gpus, claimed), perSlice) {
 		var slice resourceslice.Slice
 		for _, g := range group {
-			slice.Devices = append(slice.Devices, d.device(g, s, rivals[g.GetUuid()]))
+			slice.Devices = append(slice.Devices, d.device(g, s, rivals[g.GetUuid()], guests[g.GetUuid()]))
 		}
 		pool.Slices = append(pool.Slices, slice)
 	}
@@ -83,13 +83,16 @@ func (d *Driver) order(gpus []*v1.GPU, claimed map[string]uint64) []*v1.GPU {
 	return gpus
 }
 
-func (d *Driver) device(g *v1.GPU, s snapshot, rival string) resourceapi.Device {
+func (d *Driver) device(g *v1.GPU, s snapshot, rival string, guests uint64) resourceapi.Device {
 	multiple := true
-	whole := g.GetMemoryBytes() / mebibyte
+	// The API server wants a request of the least and one step to fit, and neither
+	// default nor maximum above what there is.
 	memory := d.claimable(g)
+	memory = max(memory-min(memory, guests), min(memory, 2))
+	whole := min(g.GetMemoryBytes()/mebibyte, memory)
 	usual := d.cfg.DefaultMemory / mebibyte
 	if usual == 0 {
-		usual = whole * uint64(d.cfg.DefaultShare) / wholeGPU
+		usual = g.GetMemoryBytes() / mebibyte * uint64(d.cfg.DefaultShare) / wholeGPU
 	}
 	usual = min(max(usual, 1), whole)
 	return resourceapi.Device{

@@ -87,8 +87,22 @@ func TestCapacitiesKeepTheRules(t *testing.T) {
 		for _, factor := range []float64{1, 1.1, 1.337, 2, 100} {
 			for _, usual := range []uint64{0, 1 << 20, 1 << 40} {
 				d := &Driver{cfg: Config{Oversubscription: factor, DefaultMemory: usual, DefaultShare: 1, Sysfs: t.TempDir()}}
-				dev := d.device(&v1.GPU{Uuid: gputest.UUID(0), MemoryBytes: memory}, snapshot{}, "")
-				c := dev.Capacity["memory"]
+				device := func(guests uint64) resourceapi.DeviceCapacity {
+					return d.device(&v1.GPU{Uuid: gputest.UUID(0), MemoryBytes: memory}, snapshot{}, "", guests).Capacity["memory"]
+				}
+				c := device(0)
+				whole := c.Value.Value() / mebibyte
+				for _, guests := range []int64{1, whole / 2, whole - 2, whole - 1, whole, whole + 1, 1 << 40} {
+					c := device(uint64(max(guests, 0)))
+					p := c.RequestPolicy
+					if whole < 2 || guests < 0 {
+						continue
+					}
+					if left := c.Value.Value() / mebibyte; left != max(whole-guests, 2) || p.ValidRange.Max.Value() != min(c.Value.Value(), int64(memory/mebibyte*mebibyte)) ||
+						p.Default.Cmp(*p.ValidRange.Max) > 0 || p.Default.Cmp(*p.ValidRange.Min) < 0 {
+						t.Errorf("%d bytes, %g, guests of %dMi: value %s, default %s, at most %s", memory, factor, guests, &c.Value, p.Default, p.ValidRange.Max)
+					}
+				}
 				p := c.RequestPolicy
 				for name, q := range map[string]*resource.Quantity{"value": &c.Value, "default": p.Default, "max": p.ValidRange.Max, "min": p.ValidRange.Min} {
 					if n, ok := q.AsInt64(); !ok || n%mebibyte != 0 || n < 0 {
@@ -244,4 +258,36 @@ func TestHealthIsTold(t *testing.T) {
 	r.vgpud(r.gpus)
 	told(drahealth.HealthStatus_HEALTHY, "")
 	tainted("")
+}
+
+// What a guest reserves of a GPU is not offered to the scheduler, and what was promised is,
+// also while it is used.
+func TestMemoryOfGuestsIsNotPublished(t *testing.T) {
+	c := claimWith("train", result("gpu", 0, "1Gi", "25"))
+	r := run(t, 1, nil, c)
+	if _, err := r.kubelet.prepare(c); err != nil {
+		t.Fatal(err)
+	}
+	r.create("claimed", podA, string(c.UID), "gpu")
+	if err := r.control(func(c v1.ControlClient) error {
+		_, err := c.Create(t.Context(), &v1.CreateRequest{
+			Container: &v1.Container{Containerd: "/run/containerd/containerd.sock", Namespace: "k8s.io", Id: "guest"},
+			Instance:  "guest", Bundle: t.TempDir(), Annotations: ours("gpus", "1", "memory", "6Gi", "bind", "early"),
+		})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := resource.MustParse("10Gi")
+	until(t, "10Gi are published", func() bool {
+		all := r.devices()
+		if len(all) != 1 {
+			return false
+		}
+		value := all[0].Capacity[memoryCapacity].Value
+		return value.Cmp(want) == 0
+	})
+	if p := r.devices()[0].Capacity[memoryCapacity].RequestPolicy; p.ValidRange.Max.Cmp(want) != 0 || p.Default.Cmp(resource.MustParse("1638Mi")) != 0 {
+		t.Errorf("a request takes %s to %s, and %s if it says nothing", p.ValidRange.Min, p.ValidRange.Max, p.Default)
+	}
 }

@@ -43,6 +43,8 @@ type Driver struct {
 
 	publishing sync.Mutex
 	published  *resourceslice.Pool // nil: nothing yet
+	guests     guests
+	again      *time.Timer // when to publish without any sign
 
 	ctx   context.Context // of what runs beside the calls
 	wg    sync.WaitGroup
@@ -82,7 +84,7 @@ func start(ctx context.Context, cfg Config, step func(string)) (_ *Driver, retEr
 	d := &Driver{
 		cfg: cfg, seed: rand.Uint64(), changed: make(chan struct{}), step: step, //nolint:gosec // G404: of an order, and no secret
 		claimed: map[types.UID]map[string]uint64{}, sharers: map[types.UID]context.CancelFunc{},
-		metrics: newMetrics(cfg.Metrics),
+		metrics: newMetrics(cfg.Metrics), again: time.NewTimer(0),
 	}
 	for _, dir := range []string{cfg.PluginDir, cfg.CDIDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // G301: as kubelet and containerd make them
@@ -120,6 +122,8 @@ func start(ctx context.Context, cfg Config, step func(string)) (_ *Driver, retEr
 		return nil, fmt.Errorf("failed to serve kubelet: %w", err)
 	}
 	d.publish()
+	d.wg.Go(d.publishAgain)
+	d.wg.Go(d.tellWaits)
 	if !cfg.AllowContested {
 		d.wg.Go(d.watchRivals)
 	}
@@ -224,7 +228,10 @@ func (d *Driver) publish() {
 	if rivals == nil && !d.cfg.AllowContested {
 		return // watchRivals does it
 	}
-	pool := d.pool(now, claimed, rivals)
+	if again := d.guests.see(now.gpus, time.Now()); again > 0 {
+		d.again.Reset(again)
+	}
+	pool := d.pool(now, claimed, rivals, d.guests.told)
 	if d.published != nil && equality.Semantic.DeepEqual(*d.published, pool) {
 		return
 	}
@@ -233,6 +240,18 @@ func (d *Driver) publish() {
 		return
 	}
 	d.published = pool.DeepCopy()
+}
+
+// publishAgain publishes when it is time to, until the driver ends.
+func (d *Driver) publishAgain() {
+	for {
+		select {
+		case <-d.again.C:
+			d.publish()
+		case <-d.ctx.Done():
+			return
+		}
+	}
 }
 
 // HandleError takes what fails beside the calls.

@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -151,14 +152,19 @@ func contested(uuid, who string) string {
 
 // tellNode makes an event of the node.
 func (d *Driver) tellNode(ctx context.Context, message string) {
+	// As kubelet's own.
+	d.event(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.cfg.NodeName, UID: types.UID(d.cfg.NodeName)}, "ContestedGPU", message)
+}
+
+// event makes a warning of an object.
+func (d *Driver) event(ctx context.Context, of corev1.ObjectReference, reason, message string) {
 	now := metav1.Now()
 	e := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: "vgpu-kubelet-", Namespace: metav1.NamespaceDefault},
-		InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.cfg.NodeName, UID: types.UID(d.cfg.NodeName)}, // as kubelet's own
-		Type:           corev1.EventTypeWarning, Reason: "ContestedGPU", Message: message,
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: "vgpu-kubelet-", Namespace: cmp.Or(of.Namespace, metav1.NamespaceDefault)},
+		InvolvedObject: of, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
 		Source: corev1.EventSource{Component: fieldManager, Host: d.cfg.NodeName}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	if _, err := d.cfg.Client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{}); err != nil {
-		d.cfg.Log.WithError(err).Warn("failed to write an event of the node")
+		d.cfg.Log.WithField("event", reason).WithError(err).Warnf("failed to write an event of the %s %s", strings.ToLower(of.Kind), of.Name)
 	}
 }

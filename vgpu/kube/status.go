@@ -153,6 +153,7 @@ func (d *Driver) statusOf(r *record, vgpus []*v1.VGPU, gpus []*v1.GPU) (out []re
 				status.Add(v1alpha1.Vgpu{
 					Pod: v.GetPod().GetName(), Container: v.GetPod().GetContainer(), GPUs: v.GetGpus(),
 					HeldSeconds: int64(v.GetUsage().GetHeld().AsDuration() / time.Second), WaitedSeconds: int64(v.GetUsage().GetWaited().AsDuration() / time.Second),
+					Waits: waitsFor(v, vgpus),
 				})
 			}
 		}

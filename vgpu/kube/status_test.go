@@ -203,20 +203,24 @@ func TestAStatusThatMayNotBeWrittenIsToldOfOnce(t *testing.T) {
 
 // A status has 10 KiB, however many share a claim and whatever they are called.
 func TestAStatusFits(t *testing.T) {
-	s := v1alpha1.NewVgpuStatus(strings.Repeat("r", 63) + "/" + strings.Repeat("s", 63))
 	var gpus []string
 	for i := range 16 {
 		gpus = append(gpus, gputest.UUID(i))
 	}
 	const most = 1 << 40
-	for i := range 300 {
-		s.Add(v1alpha1.Vgpu{Pod: fmt.Sprint(strings.Repeat("p", 250), i), Container: strings.Repeat("c", 63), GPUs: gpus, HeldSeconds: most, WaitedSeconds: most})
-	}
-	data, err := json.Marshal(s)
-	if err != nil || len(data) > resourceapi.AllocatedDeviceStatusDataMaxLength {
-		t.Errorf("%v, %d bytes", err, len(data))
-	}
-	if s.HeldSeconds != 300*most || len(s.Vgpus)+s.More != 300 {
-		t.Errorf("%d s, %d and %d more", s.HeldSeconds, len(s.Vgpus), s.More)
+	for _, is := range []v1alpha1.Vgpu{{GPUs: gpus}, {Waits: strings.Repeat("w", 5000)}} {
+		s := v1alpha1.NewVgpuStatus(strings.Repeat("r", 63) + "/" + strings.Repeat("s", 63))
+		is.Container, is.HeldSeconds, is.WaitedSeconds = strings.Repeat("c", 63), most, most
+		for i := range 300 {
+			is.Pod = fmt.Sprint(strings.Repeat("p", 250), i)
+			s.Add(is)
+		}
+		data, err := json.Marshal(s)
+		if err != nil || len(data) > resourceapi.AllocatedDeviceStatusDataMaxLength {
+			t.Errorf("%v, %d bytes", err, len(data))
+		}
+		if s.HeldSeconds != 300*most || len(s.Vgpus)+s.More != 300 {
+			t.Errorf("%d s, %d and %d more", s.HeldSeconds, len(s.Vgpus), s.More)
+		}
 	}
 }

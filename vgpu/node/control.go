@@ -534,6 +534,11 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 		_, used := l.memoryOn(v, uuid)
 		out.Memory = append(out.Memory, &v1.Memory{Gpu: string(uuid), LimitBytes: l.memoryLimit(v, uuid), UsedBytes: used})
 	}
+	for _, g := range l.engine.Guests(v.key) {
+		if other := l.vgpus[g.VGPU]; other != nil {
+			out.Guests = append(out.Guests, &v1.Guest{Gpu: string(g.GPU), Vgpu: other.rec.ID})
+		}
+	}
 	out.Clients, out.Observers = v.connected(), v.watchers()
 	if s.State == arbiter.Holding && v.idle() {
 		out.State = arbiter.Idle.String()

@@ -400,10 +400,15 @@ func (c *cluster) tries() {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	event := func(namespace string) error {
-		_, err := as.CoreV1().Events(namespace).Create(c.ctx, &corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "one"},
-		}, metav1.CreateOptions{})
+	event := func(kind, name, reason, host string) error {
+		e := &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "test-", Namespace: metav1.NamespaceDefault}, Reason: reason,
+			InvolvedObject: corev1.ObjectReference{Kind: kind, Name: name}, Source: corev1.EventSource{Host: host},
+		}
+		if kind != "Node" {
+			e.Namespace, e.InvolvedObject.Namespace = namespace, namespace
+		}
+		_, err := as.CoreV1().Events(e.Namespace).Create(c.ctx, e, metav1.CreateOptions{})
 		return err
 	}
 	const label = `{"metadata":{"labels":{"vgpu-shim.dev/installed":"true"}}}`
@@ -422,8 +427,12 @@ func (c *cluster) tries() {
 		{"a taint", patch("one", `{"spec":{"unschedulable":true}}`), "may change the label vgpu-shim.dev/installed alone"},
 		{"its node's slice", slice("one"), ""},
 		{"another node's slice", slice("other"), mayNot},
-		{"an event of a node", event(metav1.NamespaceDefault), ""},
-		{"an event of something else", event(namespace), "forbidden"},
+		{"an event of its node", event("Node", "one", "ContestedGPU", "one"), ""},
+		{"an event of another node", event("Node", "other", "ContestedGPU", "one"), mayNot},
+		{"an event of a pod that waits", event("Pod", "p", "WaitsForGuest", "one"), ""},
+		{"an event of another node's pod", event("Pod", "p", "WaitsForGuest", "other"), mayNot},
+		{"an event of a pod, of another kind", event("Pod", "p", "Evicted", "one"), "may only tell that a pod waits for a guest"},
+		{"an event of something else", event("Secret", "s", "WaitsForGuest", "one"), "may only tell that a pod waits for a guest"},
 		{"a pod", as.CoreV1().Pods(namespace).Delete(c.ctx, p.Name, metav1.DeleteOptions{}), "forbidden"},
 	} {
 		if test.says == "" {

@@ -940,6 +940,7 @@ type VGPU struct {
 	Pod           *Pod                   `protobuf:"bytes,27,opt,name=pod,proto3" json:"pod,omitempty"`                                        // of its container; absent: it is in none
 	Claims        []*ClaimPointer        `protobuf:"bytes,28,rep,name=claims,proto3" json:"claims,omitempty"`                                  // that it was made by
 	Overrun       string                 `protobuf:"bytes,29,opt,name=overrun,proto3" json:"overrun,omitempty"`                                // what becomes of it when a turn does not drain in time: corun, freeze or kill
+	Guests        []*Guest               `protobuf:"bytes,30,rep,name=guests,proto3" json:"guests,omitempty"`                                  // while it waits for a GPU: who has memory there that was promised to it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1177,6 +1178,66 @@ func (x *VGPU) GetOverrun() string {
 	return ""
 }
 
+func (x *VGPU) GetGuests() []*Guest {
+	if x != nil {
+		return x.Guests
+	}
+	return nil
+}
+
+// Guest is a vGPU that reserves memory of a GPU on which none was promised to it.
+type Guest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gpu           string                 `protobuf:"bytes,1,opt,name=gpu,proto3" json:"gpu,omitempty"`   // UUID
+	Vgpu          string                 `protobuf:"bytes,2,opt,name=vgpu,proto3" json:"vgpu,omitempty"` // id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Guest) Reset() {
+	*x = Guest{}
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Guest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Guest) ProtoMessage() {}
+
+func (x *Guest) ProtoReflect() protoreflect.Message {
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Guest.ProtoReflect.Descriptor instead.
+func (*Guest) Descriptor() ([]byte, []int) {
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Guest) GetGpu() string {
+	if x != nil {
+		return x.Gpu
+	}
+	return ""
+}
+
+func (x *Guest) GetVgpu() string {
+	if x != nil {
+		return x.Vgpu
+	}
+	return ""
+}
+
 // Memory is what a vGPU may use and uses of one GPU's memory.
 type Memory struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1189,7 +1250,7 @@ type Memory struct {
 
 func (x *Memory) Reset() {
 	*x = Memory{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1201,7 +1262,7 @@ func (x *Memory) String() string {
 func (*Memory) ProtoMessage() {}
 
 func (x *Memory) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[16]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1214,7 +1275,7 @@ func (x *Memory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Memory.ProtoReflect.Descriptor instead.
 func (*Memory) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{16}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Memory) GetGpu() string {
@@ -1254,7 +1315,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1327,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[17]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1340,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{17}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Usage) GetHeld() *durationpb.Duration {
@@ -1339,7 +1400,7 @@ type ListGPUsRequest struct {
 
 func (x *ListGPUsRequest) Reset() {
 	*x = ListGPUsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1412,7 @@ func (x *ListGPUsRequest) String() string {
 func (*ListGPUsRequest) ProtoMessage() {}
 
 func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[18]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1425,7 @@ func (x *ListGPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsRequest.ProtoReflect.Descriptor instead.
 func (*ListGPUsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{18}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{19}
 }
 
 type ListGPUsResponse struct {
@@ -1378,7 +1439,7 @@ type ListGPUsResponse struct {
 
 func (x *ListGPUsResponse) Reset() {
 	*x = ListGPUsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1451,7 @@ func (x *ListGPUsResponse) String() string {
 func (*ListGPUsResponse) ProtoMessage() {}
 
 func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[19]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1464,7 @@ func (x *ListGPUsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGPUsResponse.ProtoReflect.Descriptor instead.
 func (*ListGPUsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{19}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListGPUsResponse) GetGpus() []*GPU {
@@ -1459,7 +1520,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1532,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[20]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1545,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{20}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *GPU) GetUuid() string {
@@ -1666,7 +1727,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1739,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[21]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1752,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{21}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Policy) GetName() string {
@@ -1720,7 +1781,7 @@ type Latency struct {
 
 func (x *Latency) Reset() {
 	*x = Latency{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1793,7 @@ func (x *Latency) String() string {
 func (*Latency) ProtoMessage() {}
 
 func (x *Latency) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[22]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1806,7 @@ func (x *Latency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Latency.ProtoReflect.Descriptor instead.
 func (*Latency) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{22}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Latency) GetCount() uint64 {
@@ -1784,7 +1845,7 @@ type ListProcessesRequest struct {
 
 func (x *ListProcessesRequest) Reset() {
 	*x = ListProcessesRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +1857,7 @@ func (x *ListProcessesRequest) String() string {
 func (*ListProcessesRequest) ProtoMessage() {}
 
 func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[23]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +1870,7 @@ func (x *ListProcessesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesRequest.ProtoReflect.Descriptor instead.
 func (*ListProcessesRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{23}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{24}
 }
 
 type ListProcessesResponse struct {
@@ -1822,7 +1883,7 @@ type ListProcessesResponse struct {
 
 func (x *ListProcessesResponse) Reset() {
 	*x = ListProcessesResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1895,7 @@ func (x *ListProcessesResponse) String() string {
 func (*ListProcessesResponse) ProtoMessage() {}
 
 func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[24]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1908,7 @@ func (x *ListProcessesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListProcessesResponse.ProtoReflect.Descriptor instead.
 func (*ListProcessesResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{24}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListProcessesResponse) GetProcesses() []*Process {
@@ -1883,7 +1944,7 @@ type Process struct {
 
 func (x *Process) Reset() {
 	*x = Process{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +1956,7 @@ func (x *Process) String() string {
 func (*Process) ProtoMessage() {}
 
 func (x *Process) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[25]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +1969,7 @@ func (x *Process) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Process.ProtoReflect.Descriptor instead.
 func (*Process) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{25}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Process) GetGpu() string {
@@ -1989,7 +2050,7 @@ type InfoRequest struct {
 
 func (x *InfoRequest) Reset() {
 	*x = InfoRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2062,7 @@ func (x *InfoRequest) String() string {
 func (*InfoRequest) ProtoMessage() {}
 
 func (x *InfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[26]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2075,7 @@ func (x *InfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoRequest.ProtoReflect.Descriptor instead.
 func (*InfoRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{26}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{27}
 }
 
 type InfoResponse struct {
@@ -2035,7 +2096,7 @@ type InfoResponse struct {
 
 func (x *InfoResponse) Reset() {
 	*x = InfoResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2108,7 @@ func (x *InfoResponse) String() string {
 func (*InfoResponse) ProtoMessage() {}
 
 func (x *InfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[27]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2121,7 @@ func (x *InfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InfoResponse.ProtoReflect.Descriptor instead.
 func (*InfoResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{27}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *InfoResponse) GetVersion() string {
@@ -2148,7 +2209,7 @@ type DriverLibrary struct {
 
 func (x *DriverLibrary) Reset() {
 	*x = DriverLibrary{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2221,7 @@ func (x *DriverLibrary) String() string {
 func (*DriverLibrary) ProtoMessage() {}
 
 func (x *DriverLibrary) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[28]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2234,7 @@ func (x *DriverLibrary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverLibrary.ProtoReflect.Descriptor instead.
 func (*DriverLibrary) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{28}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DriverLibrary) GetName() string {
@@ -2219,7 +2280,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2292,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[29]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2305,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{29}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{30}
 }
 
 // StatsResponse counts since vgpud started.
@@ -2273,7 +2334,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2346,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[30]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2359,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{30}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StatsResponse) GetEpoch() string {
@@ -2430,7 +2491,7 @@ type GPUStats struct {
 
 func (x *GPUStats) Reset() {
 	*x = GPUStats{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2503,7 @@ func (x *GPUStats) String() string {
 func (*GPUStats) ProtoMessage() {}
 
 func (x *GPUStats) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[31]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2516,7 @@ func (x *GPUStats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUStats.ProtoReflect.Descriptor instead.
 func (*GPUStats) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{31}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GPUStats) GetUuid() string {
@@ -2482,7 +2543,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2494,7 +2555,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[32]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2507,7 +2568,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{32}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *WatchRequest) GetAfter() uint64 {
@@ -2556,7 +2617,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2568,7 +2629,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[33]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2581,7 +2642,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{33}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -2662,7 +2723,7 @@ type WatchGPUsRequest struct {
 
 func (x *WatchGPUsRequest) Reset() {
 	*x = WatchGPUsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2674,7 +2735,7 @@ func (x *WatchGPUsRequest) String() string {
 func (*WatchGPUsRequest) ProtoMessage() {}
 
 func (x *WatchGPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[34]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2687,7 +2748,7 @@ func (x *WatchGPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGPUsRequest.ProtoReflect.Descriptor instead.
 func (*WatchGPUsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{34}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{35}
 }
 
 type WatchGPUsResponse struct {
@@ -2699,7 +2760,7 @@ type WatchGPUsResponse struct {
 
 func (x *WatchGPUsResponse) Reset() {
 	*x = WatchGPUsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2772,7 @@ func (x *WatchGPUsResponse) String() string {
 func (*WatchGPUsResponse) ProtoMessage() {}
 
 func (x *WatchGPUsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[35]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2785,7 @@ func (x *WatchGPUsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchGPUsResponse.ProtoReflect.Descriptor instead.
 func (*WatchGPUsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{35}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *WatchGPUsResponse) GetGpus() []*GPU {
@@ -2744,7 +2805,7 @@ type CordonGPURequest struct {
 
 func (x *CordonGPURequest) Reset() {
 	*x = CordonGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +2817,7 @@ func (x *CordonGPURequest) String() string {
 func (*CordonGPURequest) ProtoMessage() {}
 
 func (x *CordonGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[36]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +2830,7 @@ func (x *CordonGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonGPURequest.ProtoReflect.Descriptor instead.
 func (*CordonGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{36}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *CordonGPURequest) GetUuid() string {
@@ -2795,7 +2856,7 @@ type CordonGPUResponse struct {
 
 func (x *CordonGPUResponse) Reset() {
 	*x = CordonGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2807,7 +2868,7 @@ func (x *CordonGPUResponse) String() string {
 func (*CordonGPUResponse) ProtoMessage() {}
 
 func (x *CordonGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[37]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2820,7 +2881,7 @@ func (x *CordonGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CordonGPUResponse.ProtoReflect.Descriptor instead.
 func (*CordonGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{37}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CordonGPUResponse) GetGpu() *GPU {
@@ -2839,7 +2900,7 @@ type UncordonGPURequest struct {
 
 func (x *UncordonGPURequest) Reset() {
 	*x = UncordonGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +2912,7 @@ func (x *UncordonGPURequest) String() string {
 func (*UncordonGPURequest) ProtoMessage() {}
 
 func (x *UncordonGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[38]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +2925,7 @@ func (x *UncordonGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncordonGPURequest.ProtoReflect.Descriptor instead.
 func (*UncordonGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{38}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UncordonGPURequest) GetUuid() string {
@@ -2883,7 +2944,7 @@ type UncordonGPUResponse struct {
 
 func (x *UncordonGPUResponse) Reset() {
 	*x = UncordonGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2895,7 +2956,7 @@ func (x *UncordonGPUResponse) String() string {
 func (*UncordonGPUResponse) ProtoMessage() {}
 
 func (x *UncordonGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[39]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2908,7 +2969,7 @@ func (x *UncordonGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncordonGPUResponse.ProtoReflect.Descriptor instead.
 func (*UncordonGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{39}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UncordonGPUResponse) GetGpu() *GPU {
@@ -2928,7 +2989,7 @@ type DrainGPURequest struct {
 
 func (x *DrainGPURequest) Reset() {
 	*x = DrainGPURequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2940,7 +3001,7 @@ func (x *DrainGPURequest) String() string {
 func (*DrainGPURequest) ProtoMessage() {}
 
 func (x *DrainGPURequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[40]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2953,7 +3014,7 @@ func (x *DrainGPURequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainGPURequest.ProtoReflect.Descriptor instead.
 func (*DrainGPURequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{40}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DrainGPURequest) GetUuid() string {
@@ -2979,7 +3040,7 @@ type DrainGPUResponse struct {
 
 func (x *DrainGPUResponse) Reset() {
 	*x = DrainGPUResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2991,7 +3052,7 @@ func (x *DrainGPUResponse) String() string {
 func (*DrainGPUResponse) ProtoMessage() {}
 
 func (x *DrainGPUResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[41]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3004,7 +3065,7 @@ func (x *DrainGPUResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainGPUResponse.ProtoReflect.Descriptor instead.
 func (*DrainGPUResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{41}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DrainGPUResponse) GetGpu() *GPU {
@@ -3025,7 +3086,7 @@ type SetPolicyRequest struct {
 
 func (x *SetPolicyRequest) Reset() {
 	*x = SetPolicyRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3098,7 @@ func (x *SetPolicyRequest) String() string {
 func (*SetPolicyRequest) ProtoMessage() {}
 
 func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[42]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3111,7 @@ func (x *SetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{42}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SetPolicyRequest) GetGpu() string {
@@ -3083,7 +3144,7 @@ type SetPolicyResponse struct {
 
 func (x *SetPolicyResponse) Reset() {
 	*x = SetPolicyResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[43]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3156,7 @@ func (x *SetPolicyResponse) String() string {
 func (*SetPolicyResponse) ProtoMessage() {}
 
 func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[43]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3169,7 @@ func (x *SetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{43}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SetPolicyResponse) GetPolicy() *Policy {
@@ -3134,7 +3195,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[44]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3207,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[44]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3220,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{44}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Claim) GetUid() string {
@@ -3210,7 +3271,7 @@ type ClaimGrant struct {
 
 func (x *ClaimGrant) Reset() {
 	*x = ClaimGrant{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[45]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3283,7 @@ func (x *ClaimGrant) String() string {
 func (*ClaimGrant) ProtoMessage() {}
 
 func (x *ClaimGrant) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[45]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3296,7 @@ func (x *ClaimGrant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimGrant.ProtoReflect.Descriptor instead.
 func (*ClaimGrant) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{45}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ClaimGrant) GetName() string {
@@ -3279,7 +3340,7 @@ type Promise struct {
 
 func (x *Promise) Reset() {
 	*x = Promise{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3291,7 +3352,7 @@ func (x *Promise) String() string {
 func (*Promise) ProtoMessage() {}
 
 func (x *Promise) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[46]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3304,7 +3365,7 @@ func (x *Promise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promise.ProtoReflect.Descriptor instead.
 func (*Promise) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{46}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Promise) GetGpu() string {
@@ -3339,7 +3400,7 @@ type ClaimPointer struct {
 
 func (x *ClaimPointer) Reset() {
 	*x = ClaimPointer{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3351,7 +3412,7 @@ func (x *ClaimPointer) String() string {
 func (*ClaimPointer) ProtoMessage() {}
 
 func (x *ClaimPointer) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[47]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3364,7 +3425,7 @@ func (x *ClaimPointer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimPointer.ProtoReflect.Descriptor instead.
 func (*ClaimPointer) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{47}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ClaimPointer) GetClaim() string {
@@ -3390,7 +3451,7 @@ type SetClaimRequest struct {
 
 func (x *SetClaimRequest) Reset() {
 	*x = SetClaimRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3402,7 +3463,7 @@ func (x *SetClaimRequest) String() string {
 func (*SetClaimRequest) ProtoMessage() {}
 
 func (x *SetClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[48]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3415,7 +3476,7 @@ func (x *SetClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClaimRequest.ProtoReflect.Descriptor instead.
 func (*SetClaimRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{48}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SetClaimRequest) GetClaim() *Claim {
@@ -3433,7 +3494,7 @@ type SetClaimResponse struct {
 
 func (x *SetClaimResponse) Reset() {
 	*x = SetClaimResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3445,7 +3506,7 @@ func (x *SetClaimResponse) String() string {
 func (*SetClaimResponse) ProtoMessage() {}
 
 func (x *SetClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[49]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3458,7 +3519,7 @@ func (x *SetClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetClaimResponse.ProtoReflect.Descriptor instead.
 func (*SetClaimResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{49}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{50}
 }
 
 type DeleteClaimRequest struct {
@@ -3470,7 +3531,7 @@ type DeleteClaimRequest struct {
 
 func (x *DeleteClaimRequest) Reset() {
 	*x = DeleteClaimRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3482,7 +3543,7 @@ func (x *DeleteClaimRequest) String() string {
 func (*DeleteClaimRequest) ProtoMessage() {}
 
 func (x *DeleteClaimRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[50]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3495,7 +3556,7 @@ func (x *DeleteClaimRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClaimRequest.ProtoReflect.Descriptor instead.
 func (*DeleteClaimRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{50}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DeleteClaimRequest) GetUid() string {
@@ -3513,7 +3574,7 @@ type DeleteClaimResponse struct {
 
 func (x *DeleteClaimResponse) Reset() {
 	*x = DeleteClaimResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3525,7 +3586,7 @@ func (x *DeleteClaimResponse) String() string {
 func (*DeleteClaimResponse) ProtoMessage() {}
 
 func (x *DeleteClaimResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[51]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3538,7 +3599,7 @@ func (x *DeleteClaimResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteClaimResponse.ProtoReflect.Descriptor instead.
 func (*DeleteClaimResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{51}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{52}
 }
 
 type ListClaimsRequest struct {
@@ -3549,7 +3610,7 @@ type ListClaimsRequest struct {
 
 func (x *ListClaimsRequest) Reset() {
 	*x = ListClaimsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3561,7 +3622,7 @@ func (x *ListClaimsRequest) String() string {
 func (*ListClaimsRequest) ProtoMessage() {}
 
 func (x *ListClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[52]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3574,7 +3635,7 @@ func (x *ListClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ListClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{52}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{53}
 }
 
 type ListClaimsResponse struct {
@@ -3586,7 +3647,7 @@ type ListClaimsResponse struct {
 
 func (x *ListClaimsResponse) Reset() {
 	*x = ListClaimsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3598,7 +3659,7 @@ func (x *ListClaimsResponse) String() string {
 func (*ListClaimsResponse) ProtoMessage() {}
 
 func (x *ListClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[53]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3611,7 +3672,7 @@ func (x *ListClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ListClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{53}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListClaimsResponse) GetClaims() []*Claim {
@@ -3631,7 +3692,7 @@ type ResolveClaimsRequest struct {
 
 func (x *ResolveClaimsRequest) Reset() {
 	*x = ResolveClaimsRequest{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3643,7 +3704,7 @@ func (x *ResolveClaimsRequest) String() string {
 func (*ResolveClaimsRequest) ProtoMessage() {}
 
 func (x *ResolveClaimsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[54]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3656,7 +3717,7 @@ func (x *ResolveClaimsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveClaimsRequest.ProtoReflect.Descriptor instead.
 func (*ResolveClaimsRequest) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{54}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ResolveClaimsRequest) GetPod() *Pod {
@@ -3684,7 +3745,7 @@ type ResolveClaimsResponse struct {
 
 func (x *ResolveClaimsResponse) Reset() {
 	*x = ResolveClaimsResponse{}
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[55]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3757,7 @@ func (x *ResolveClaimsResponse) String() string {
 func (*ResolveClaimsResponse) ProtoMessage() {}
 
 func (x *ResolveClaimsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[55]
+	mi := &file_vgpu_api_v1_vgpu_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3770,7 @@ func (x *ResolveClaimsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResolveClaimsResponse.ProtoReflect.Descriptor instead.
 func (*ResolveClaimsResponse) Descriptor() ([]byte, []int) {
-	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{55}
+	return file_vgpu_api_v1_vgpu_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ResolveClaimsResponse) GetAnnotations() map[string]string {
@@ -3806,7 +3867,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\fListResponse\x12#\n" +
 	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xee\x06\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\x96\a\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -3837,7 +3898,11 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\tobservers\x18\x1a \x01(\rR\tobservers\x12\x1e\n" +
 	"\x03pod\x18\x1b \x01(\v2\f.vgpu.v1.PodR\x03pod\x12-\n" +
 	"\x06claims\x18\x1c \x03(\v2\x15.vgpu.v1.ClaimPointerR\x06claims\x12\x18\n" +
-	"\aoverrun\x18\x1d \x01(\tR\aoverrun\"Z\n" +
+	"\aoverrun\x18\x1d \x01(\tR\aoverrun\x12&\n" +
+	"\x06guests\x18\x1e \x03(\v2\x0e.vgpu.v1.GuestR\x06guests\"-\n" +
+	"\x05Guest\x12\x10\n" +
+	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x12\n" +
+	"\x04vgpu\x18\x02 \x01(\tR\x04vgpu\"Z\n" +
 	"\x06Memory\x12\x10\n" +
 	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x1f\n" +
 	"\vlimit_bytes\x18\x02 \x01(\x04R\n" +
@@ -4072,7 +4137,7 @@ func file_vgpu_api_v1_vgpu_proto_rawDescGZIP() []byte {
 	return file_vgpu_api_v1_vgpu_proto_rawDescData
 }
 
-var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_vgpu_api_v1_vgpu_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*Container)(nil),             // 0: vgpu.v1.Container
 	(*Pod)(nil),                   // 1: vgpu.v1.Pod
@@ -4090,156 +4155,158 @@ var file_vgpu_api_v1_vgpu_proto_goTypes = []any{
 	(*ListRequest)(nil),           // 13: vgpu.v1.ListRequest
 	(*ListResponse)(nil),          // 14: vgpu.v1.ListResponse
 	(*VGPU)(nil),                  // 15: vgpu.v1.VGPU
-	(*Memory)(nil),                // 16: vgpu.v1.Memory
-	(*Usage)(nil),                 // 17: vgpu.v1.Usage
-	(*ListGPUsRequest)(nil),       // 18: vgpu.v1.ListGPUsRequest
-	(*ListGPUsResponse)(nil),      // 19: vgpu.v1.ListGPUsResponse
-	(*GPU)(nil),                   // 20: vgpu.v1.GPU
-	(*Policy)(nil),                // 21: vgpu.v1.Policy
-	(*Latency)(nil),               // 22: vgpu.v1.Latency
-	(*ListProcessesRequest)(nil),  // 23: vgpu.v1.ListProcessesRequest
-	(*ListProcessesResponse)(nil), // 24: vgpu.v1.ListProcessesResponse
-	(*Process)(nil),               // 25: vgpu.v1.Process
-	(*InfoRequest)(nil),           // 26: vgpu.v1.InfoRequest
-	(*InfoResponse)(nil),          // 27: vgpu.v1.InfoResponse
-	(*DriverLibrary)(nil),         // 28: vgpu.v1.DriverLibrary
-	(*StatsRequest)(nil),          // 29: vgpu.v1.StatsRequest
-	(*StatsResponse)(nil),         // 30: vgpu.v1.StatsResponse
-	(*GPUStats)(nil),              // 31: vgpu.v1.GPUStats
-	(*WatchRequest)(nil),          // 32: vgpu.v1.WatchRequest
-	(*Event)(nil),                 // 33: vgpu.v1.Event
-	(*WatchGPUsRequest)(nil),      // 34: vgpu.v1.WatchGPUsRequest
-	(*WatchGPUsResponse)(nil),     // 35: vgpu.v1.WatchGPUsResponse
-	(*CordonGPURequest)(nil),      // 36: vgpu.v1.CordonGPURequest
-	(*CordonGPUResponse)(nil),     // 37: vgpu.v1.CordonGPUResponse
-	(*UncordonGPURequest)(nil),    // 38: vgpu.v1.UncordonGPURequest
-	(*UncordonGPUResponse)(nil),   // 39: vgpu.v1.UncordonGPUResponse
-	(*DrainGPURequest)(nil),       // 40: vgpu.v1.DrainGPURequest
-	(*DrainGPUResponse)(nil),      // 41: vgpu.v1.DrainGPUResponse
-	(*SetPolicyRequest)(nil),      // 42: vgpu.v1.SetPolicyRequest
-	(*SetPolicyResponse)(nil),     // 43: vgpu.v1.SetPolicyResponse
-	(*Claim)(nil),                 // 44: vgpu.v1.Claim
-	(*ClaimGrant)(nil),            // 45: vgpu.v1.ClaimGrant
-	(*Promise)(nil),               // 46: vgpu.v1.Promise
-	(*ClaimPointer)(nil),          // 47: vgpu.v1.ClaimPointer
-	(*SetClaimRequest)(nil),       // 48: vgpu.v1.SetClaimRequest
-	(*SetClaimResponse)(nil),      // 49: vgpu.v1.SetClaimResponse
-	(*DeleteClaimRequest)(nil),    // 50: vgpu.v1.DeleteClaimRequest
-	(*DeleteClaimResponse)(nil),   // 51: vgpu.v1.DeleteClaimResponse
-	(*ListClaimsRequest)(nil),     // 52: vgpu.v1.ListClaimsRequest
-	(*ListClaimsResponse)(nil),    // 53: vgpu.v1.ListClaimsResponse
-	(*ResolveClaimsRequest)(nil),  // 54: vgpu.v1.ResolveClaimsRequest
-	(*ResolveClaimsResponse)(nil), // 55: vgpu.v1.ResolveClaimsResponse
-	nil,                           // 56: vgpu.v1.CreateRequest.AnnotationsEntry
-	nil,                           // 57: vgpu.v1.CreateRequest.RequirementsEntry
-	nil,                           // 58: vgpu.v1.UpdateRequest.AnnotationsEntry
-	nil,                           // 59: vgpu.v1.Event.ChangesEntry
-	nil,                           // 60: vgpu.v1.ClaimGrant.AnnotationsEntry
-	nil,                           // 61: vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
-	(*durationpb.Duration)(nil),   // 62: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(*Guest)(nil),                 // 16: vgpu.v1.Guest
+	(*Memory)(nil),                // 17: vgpu.v1.Memory
+	(*Usage)(nil),                 // 18: vgpu.v1.Usage
+	(*ListGPUsRequest)(nil),       // 19: vgpu.v1.ListGPUsRequest
+	(*ListGPUsResponse)(nil),      // 20: vgpu.v1.ListGPUsResponse
+	(*GPU)(nil),                   // 21: vgpu.v1.GPU
+	(*Policy)(nil),                // 22: vgpu.v1.Policy
+	(*Latency)(nil),               // 23: vgpu.v1.Latency
+	(*ListProcessesRequest)(nil),  // 24: vgpu.v1.ListProcessesRequest
+	(*ListProcessesResponse)(nil), // 25: vgpu.v1.ListProcessesResponse
+	(*Process)(nil),               // 26: vgpu.v1.Process
+	(*InfoRequest)(nil),           // 27: vgpu.v1.InfoRequest
+	(*InfoResponse)(nil),          // 28: vgpu.v1.InfoResponse
+	(*DriverLibrary)(nil),         // 29: vgpu.v1.DriverLibrary
+	(*StatsRequest)(nil),          // 30: vgpu.v1.StatsRequest
+	(*StatsResponse)(nil),         // 31: vgpu.v1.StatsResponse
+	(*GPUStats)(nil),              // 32: vgpu.v1.GPUStats
+	(*WatchRequest)(nil),          // 33: vgpu.v1.WatchRequest
+	(*Event)(nil),                 // 34: vgpu.v1.Event
+	(*WatchGPUsRequest)(nil),      // 35: vgpu.v1.WatchGPUsRequest
+	(*WatchGPUsResponse)(nil),     // 36: vgpu.v1.WatchGPUsResponse
+	(*CordonGPURequest)(nil),      // 37: vgpu.v1.CordonGPURequest
+	(*CordonGPUResponse)(nil),     // 38: vgpu.v1.CordonGPUResponse
+	(*UncordonGPURequest)(nil),    // 39: vgpu.v1.UncordonGPURequest
+	(*UncordonGPUResponse)(nil),   // 40: vgpu.v1.UncordonGPUResponse
+	(*DrainGPURequest)(nil),       // 41: vgpu.v1.DrainGPURequest
+	(*DrainGPUResponse)(nil),      // 42: vgpu.v1.DrainGPUResponse
+	(*SetPolicyRequest)(nil),      // 43: vgpu.v1.SetPolicyRequest
+	(*SetPolicyResponse)(nil),     // 44: vgpu.v1.SetPolicyResponse
+	(*Claim)(nil),                 // 45: vgpu.v1.Claim
+	(*ClaimGrant)(nil),            // 46: vgpu.v1.ClaimGrant
+	(*Promise)(nil),               // 47: vgpu.v1.Promise
+	(*ClaimPointer)(nil),          // 48: vgpu.v1.ClaimPointer
+	(*SetClaimRequest)(nil),       // 49: vgpu.v1.SetClaimRequest
+	(*SetClaimResponse)(nil),      // 50: vgpu.v1.SetClaimResponse
+	(*DeleteClaimRequest)(nil),    // 51: vgpu.v1.DeleteClaimRequest
+	(*DeleteClaimResponse)(nil),   // 52: vgpu.v1.DeleteClaimResponse
+	(*ListClaimsRequest)(nil),     // 53: vgpu.v1.ListClaimsRequest
+	(*ListClaimsResponse)(nil),    // 54: vgpu.v1.ListClaimsResponse
+	(*ResolveClaimsRequest)(nil),  // 55: vgpu.v1.ResolveClaimsRequest
+	(*ResolveClaimsResponse)(nil), // 56: vgpu.v1.ResolveClaimsResponse
+	nil,                           // 57: vgpu.v1.CreateRequest.AnnotationsEntry
+	nil,                           // 58: vgpu.v1.CreateRequest.RequirementsEntry
+	nil,                           // 59: vgpu.v1.UpdateRequest.AnnotationsEntry
+	nil,                           // 60: vgpu.v1.Event.ChangesEntry
+	nil,                           // 61: vgpu.v1.ClaimGrant.AnnotationsEntry
+	nil,                           // 62: vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
+	(*durationpb.Duration)(nil),   // 63: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 64: google.protobuf.Timestamp
 }
 var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	0,  // 0: vgpu.v1.CreateRequest.container:type_name -> vgpu.v1.Container
-	56, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
+	57, // 1: vgpu.v1.CreateRequest.annotations:type_name -> vgpu.v1.CreateRequest.AnnotationsEntry
 	1,  // 2: vgpu.v1.CreateRequest.pod:type_name -> vgpu.v1.Pod
-	57, // 3: vgpu.v1.CreateRequest.requirements:type_name -> vgpu.v1.CreateRequest.RequirementsEntry
-	47, // 4: vgpu.v1.CreateRequest.claims:type_name -> vgpu.v1.ClaimPointer
+	58, // 3: vgpu.v1.CreateRequest.requirements:type_name -> vgpu.v1.CreateRequest.RequirementsEntry
+	48, // 4: vgpu.v1.CreateRequest.claims:type_name -> vgpu.v1.ClaimPointer
 	8,  // 5: vgpu.v1.CreateResponse.edits:type_name -> vgpu.v1.Edits
 	0,  // 6: vgpu.v1.DeleteRequest.container:type_name -> vgpu.v1.Container
-	58, // 7: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
+	59, // 7: vgpu.v1.UpdateRequest.annotations:type_name -> vgpu.v1.UpdateRequest.AnnotationsEntry
 	15, // 8: vgpu.v1.UpdateResponse.vgpu:type_name -> vgpu.v1.VGPU
 	9,  // 9: vgpu.v1.Edits.mounts:type_name -> vgpu.v1.Mount
 	10, // 10: vgpu.v1.Edits.devices:type_name -> vgpu.v1.Device
 	15, // 11: vgpu.v1.GetResponse.vgpu:type_name -> vgpu.v1.VGPU
 	15, // 12: vgpu.v1.ListResponse.vgpus:type_name -> vgpu.v1.VGPU
 	0,  // 13: vgpu.v1.VGPU.container:type_name -> vgpu.v1.Container
-	62, // 14: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
-	17, // 15: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
-	63, // 16: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
-	16, // 17: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
+	63, // 14: vgpu.v1.VGPU.quantum:type_name -> google.protobuf.Duration
+	18, // 15: vgpu.v1.VGPU.usage:type_name -> vgpu.v1.Usage
+	64, // 16: vgpu.v1.VGPU.created:type_name -> google.protobuf.Timestamp
+	17, // 17: vgpu.v1.VGPU.memory:type_name -> vgpu.v1.Memory
 	1,  // 18: vgpu.v1.VGPU.pod:type_name -> vgpu.v1.Pod
-	47, // 19: vgpu.v1.VGPU.claims:type_name -> vgpu.v1.ClaimPointer
-	62, // 20: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	62, // 21: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	62, // 22: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
-	20, // 23: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	62, // 24: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
-	22, // 25: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
-	21, // 26: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
-	62, // 27: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	62, // 28: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	62, // 29: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
-	25, // 30: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
-	0,  // 31: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
-	1,  // 32: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
-	63, // 33: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
-	21, // 34: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
-	28, // 35: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
-	62, // 36: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
-	31, // 37: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
-	22, // 38: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
-	63, // 39: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
-	0,  // 40: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
-	59, // 41: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
-	21, // 42: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
-	20, // 43: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	20, // 44: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	20, // 45: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	20, // 46: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	21, // 47: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
-	45, // 48: vgpu.v1.Claim.requests:type_name -> vgpu.v1.ClaimGrant
-	1,  // 49: vgpu.v1.Claim.pods:type_name -> vgpu.v1.Pod
-	60, // 50: vgpu.v1.ClaimGrant.annotations:type_name -> vgpu.v1.ClaimGrant.AnnotationsEntry
-	46, // 51: vgpu.v1.ClaimGrant.promises:type_name -> vgpu.v1.Promise
-	44, // 52: vgpu.v1.SetClaimRequest.claim:type_name -> vgpu.v1.Claim
-	44, // 53: vgpu.v1.ListClaimsResponse.claims:type_name -> vgpu.v1.Claim
-	1,  // 54: vgpu.v1.ResolveClaimsRequest.pod:type_name -> vgpu.v1.Pod
-	47, // 55: vgpu.v1.ResolveClaimsRequest.pointers:type_name -> vgpu.v1.ClaimPointer
-	61, // 56: vgpu.v1.ResolveClaimsResponse.annotations:type_name -> vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
-	2,  // 57: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	4,  // 58: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	6,  // 59: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
-	11, // 60: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
-	13, // 61: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	18, // 62: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	23, // 63: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
-	26, // 64: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	29, // 65: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
-	32, // 66: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
-	34, // 67: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
-	36, // 68: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
-	38, // 69: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
-	40, // 70: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
-	42, // 71: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
-	48, // 72: vgpu.v1.Control.SetClaim:input_type -> vgpu.v1.SetClaimRequest
-	50, // 73: vgpu.v1.Control.DeleteClaim:input_type -> vgpu.v1.DeleteClaimRequest
-	52, // 74: vgpu.v1.Control.ListClaims:input_type -> vgpu.v1.ListClaimsRequest
-	54, // 75: vgpu.v1.Control.ResolveClaims:input_type -> vgpu.v1.ResolveClaimsRequest
-	3,  // 76: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	5,  // 77: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	7,  // 78: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
-	12, // 79: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
-	14, // 80: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	19, // 81: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	24, // 82: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
-	27, // 83: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	30, // 84: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
-	33, // 85: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
-	35, // 86: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
-	37, // 87: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
-	39, // 88: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
-	41, // 89: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
-	43, // 90: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
-	49, // 91: vgpu.v1.Control.SetClaim:output_type -> vgpu.v1.SetClaimResponse
-	51, // 92: vgpu.v1.Control.DeleteClaim:output_type -> vgpu.v1.DeleteClaimResponse
-	53, // 93: vgpu.v1.Control.ListClaims:output_type -> vgpu.v1.ListClaimsResponse
-	55, // 94: vgpu.v1.Control.ResolveClaims:output_type -> vgpu.v1.ResolveClaimsResponse
-	76, // [76:95] is the sub-list for method output_type
-	57, // [57:76] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	48, // 19: vgpu.v1.VGPU.claims:type_name -> vgpu.v1.ClaimPointer
+	16, // 20: vgpu.v1.VGPU.guests:type_name -> vgpu.v1.Guest
+	63, // 21: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	63, // 22: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	63, // 23: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
+	21, // 24: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	63, // 25: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	23, // 26: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
+	22, // 27: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
+	63, // 28: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	63, // 29: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	63, // 30: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	26, // 31: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
+	0,  // 32: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
+	1,  // 33: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
+	64, // 34: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	22, // 35: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
+	29, // 36: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
+	63, // 37: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
+	32, // 38: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
+	23, // 39: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
+	64, // 40: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
+	0,  // 41: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
+	60, // 42: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
+	22, // 43: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
+	21, // 44: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	21, // 45: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	21, // 46: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	21, // 47: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	22, // 48: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
+	46, // 49: vgpu.v1.Claim.requests:type_name -> vgpu.v1.ClaimGrant
+	1,  // 50: vgpu.v1.Claim.pods:type_name -> vgpu.v1.Pod
+	61, // 51: vgpu.v1.ClaimGrant.annotations:type_name -> vgpu.v1.ClaimGrant.AnnotationsEntry
+	47, // 52: vgpu.v1.ClaimGrant.promises:type_name -> vgpu.v1.Promise
+	45, // 53: vgpu.v1.SetClaimRequest.claim:type_name -> vgpu.v1.Claim
+	45, // 54: vgpu.v1.ListClaimsResponse.claims:type_name -> vgpu.v1.Claim
+	1,  // 55: vgpu.v1.ResolveClaimsRequest.pod:type_name -> vgpu.v1.Pod
+	48, // 56: vgpu.v1.ResolveClaimsRequest.pointers:type_name -> vgpu.v1.ClaimPointer
+	62, // 57: vgpu.v1.ResolveClaimsResponse.annotations:type_name -> vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
+	2,  // 58: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	4,  // 59: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	6,  // 60: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	11, // 61: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
+	13, // 62: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	19, // 63: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	24, // 64: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
+	27, // 65: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	30, // 66: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
+	33, // 67: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
+	35, // 68: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
+	37, // 69: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
+	39, // 70: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
+	41, // 71: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
+	43, // 72: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
+	49, // 73: vgpu.v1.Control.SetClaim:input_type -> vgpu.v1.SetClaimRequest
+	51, // 74: vgpu.v1.Control.DeleteClaim:input_type -> vgpu.v1.DeleteClaimRequest
+	53, // 75: vgpu.v1.Control.ListClaims:input_type -> vgpu.v1.ListClaimsRequest
+	55, // 76: vgpu.v1.Control.ResolveClaims:input_type -> vgpu.v1.ResolveClaimsRequest
+	3,  // 77: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	5,  // 78: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	7,  // 79: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	12, // 80: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
+	14, // 81: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	20, // 82: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	25, // 83: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
+	28, // 84: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	31, // 85: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
+	34, // 86: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
+	36, // 87: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
+	38, // 88: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
+	40, // 89: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
+	42, // 90: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
+	44, // 91: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
+	50, // 92: vgpu.v1.Control.SetClaim:output_type -> vgpu.v1.SetClaimResponse
+	52, // 93: vgpu.v1.Control.DeleteClaim:output_type -> vgpu.v1.DeleteClaimResponse
+	54, // 94: vgpu.v1.Control.ListClaims:output_type -> vgpu.v1.ListClaimsResponse
+	56, // 95: vgpu.v1.Control.ResolveClaims:output_type -> vgpu.v1.ResolveClaimsResponse
+	77, // [77:96] is the sub-list for method output_type
+	58, // [58:77] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
@@ -4247,15 +4314,15 @@ func file_vgpu_api_v1_vgpu_proto_init() {
 	if File_vgpu_api_v1_vgpu_proto != nil {
 		return
 	}
-	file_vgpu_api_v1_vgpu_proto_msgTypes[20].OneofWrappers = []any{}
-	file_vgpu_api_v1_vgpu_proto_msgTypes[30].OneofWrappers = []any{}
+	file_vgpu_api_v1_vgpu_proto_msgTypes[21].OneofWrappers = []any{}
+	file_vgpu_api_v1_vgpu_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_vgpu_api_v1_vgpu_proto_rawDesc), len(file_vgpu_api_v1_vgpu_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

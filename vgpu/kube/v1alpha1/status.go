@@ -2,6 +2,8 @@
 
 package v1alpha1
 
+import "strings"
+
 // StatusKind is what a VgpuStatus says that it is.
 const StatusKind = "VgpuStatus"
 
@@ -26,6 +28,7 @@ type Vgpu struct {
 	GPUs          []string `json:"gpus,omitempty"` // UUIDs of those that it uses; none yet: it did not use CUDA
 	HeldSeconds   int64    `json:"heldSeconds"`
 	WaitedSeconds int64    `json:"waitedSeconds"`
+	Waits         string   `json:"waits,omitempty"` // for whose memory, which was promised to it
 }
 
 // maxVgpus is how many fit into the 10 KiB that Kubernetes allows, with the longest
@@ -37,8 +40,12 @@ func NewVgpuStatus(request string) *VgpuStatus {
 	return &VgpuStatus{APIVersion: APIVersion, Kind: StatusKind, Request: request}
 }
 
+// maxWaits is how many bytes of Waits are told.
+const maxWaits = 256
+
 // Add counts a vGPU in.
 func (s *VgpuStatus) Add(v Vgpu) {
+	v.Waits = strings.ToValidUTF8(v.Waits[:min(len(v.Waits), maxWaits)], "")
 	s.HeldSeconds += v.HeldSeconds
 	s.WaitedSeconds += v.WaitedSeconds
 	if len(s.Vgpus) == maxVgpus {
