@@ -7,10 +7,11 @@
 // here, answers by itself. Create asks vgpud for the vGPU and edits config.json
 // before runc sees it. Delete, and the binary's `delete` action (Stop), give
 // the vGPU back. What of a driver's files is mounted comes after runc, before the
-// container starts (package mounts). Exec needs nothing: the process that it starts sees the
-// mounts and devices of its container, and nothing in the container depends on
-// an environment variable. All work for a container happens in these three;
-// Start serves the shim process, which may hold many containers of a pod.
+// container starts (package mounts). Exec adds the variable that OpenCL loaders before
+// ocl-icd 2.3.2 need: else the process that it starts sees the mounts and devices of its
+// container, and nothing there depends on an environment variable. All work for a
+// container happens in these four; Start serves the shim process, which may hold many
+// containers of a pod.
 //
 // One binary serves containerd 1.6 to 2.4: package bootstrap owns `start`, and
 // the server registers both versions of the task service on its socket. Imports

@@ -139,7 +139,7 @@ func unmanaged(q *v1.Process) finding {
 		return fault("another process, such as one that it forked, has the driver's files open: find it (\"fuser -v /dev/nvidia*\") and end it; it may be in another container than the one that is named",
 			"process %d%s is gone, and the driver still counts %s for it", q.GetPid(), whose(q), uses)
 	case q.GetInside() != "" && loaderWithoutLayer(q.GetPid()):
-		return fault("it computes whenever it likes: its OpenCL loader is too old for layers (ocl-icd before 2.3, Khronos's of before 2021), could not load /.vgpu/libvgpu-opencl.so (LD_DEBUG=files in its environment shows whether it tried), or knows only the variable OPENCL_LAYERS, which the process has lost (ssh, cron, exec); until then end the process (docs/opencl.md)",
+		return fault("it computes whenever it likes: its OpenCL loader is too old for layers (ocl-icd before 2.3, Khronos's of before 2021), could not load /.vgpu/libvgpu-opencl.so (LD_DEBUG=files in its environment shows whether it tried), or knows only the variable OPENCL_LAYERS, which the process has lost (ssh, cron); until then end the process (docs/opencl.md)",
 			"%s%s uses %s, and its OpenCL loader has not loaded our layer", who, whose(q), uses)
 	case q.GetInside() != "":
 		return fault("it computes whenever it likes: its container has a driver library of its own, in the image, in a volume or by LD_LIBRARY_PATH; take that away and start the container anew, until then end the process (docs/limits.md)",
