@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,7 +21,8 @@ import (
 type arbiter struct {
 	t       *testing.T
 	dir     string
-	refuse  bool // every BIND
+	uuids   [][16]byte // of the GPUs that are bound
+	refuse  bool       // every BIND
 	hellos  atomic.Int32
 	clients chan *client
 	limit   uint64 // of memory
@@ -37,10 +39,8 @@ type client struct {
 
 func newArbiter(t *testing.T) *arbiter {
 	t.Helper()
-	a := &arbiter{t: t, dir: t.TempDir(), clients: make(chan *client, 16), limit: 1 << 40}
-	if err := os.WriteFile(filepath.Join(a.dir, "gpus"), []byte("cpu\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	a := &arbiter{t: t, dir: t.TempDir(), uuids: [][16]byte{{1}}, clients: make(chan *client, 16), limit: 1 << 40}
+	a.names("cpu")
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(a.dir, wire.Socket), Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
@@ -56,6 +56,14 @@ func newArbiter(t *testing.T) *arbiter {
 		}
 	}()
 	return a
+}
+
+// names says which devices are GPUs that the vGPU may be given, one a line.
+func (a *arbiter) names(gpus ...string) {
+	a.t.Helper()
+	if err := os.WriteFile(filepath.Join(a.dir, wire.GPUs), []byte(strings.Join(gpus, "\n")+"\n"), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
 }
 
 func (a *arbiter) serve(conn *net.UnixConn) {
@@ -88,8 +96,8 @@ func (a *arbiter) serve(conn *net.UnixConn) {
 			c.page = page
 			a.clients <- c
 		case wire.Bind:
-			w := wire.Msg{Type: wire.Bound, Count: 1}
-			w.UUID[0] = [16]byte{1}
+			w := wire.Msg{Type: wire.Bound, Count: uint32(len(a.uuids))}
+			copy(w.UUID[:], a.uuids)
 			if a.refuse {
 				w = wire.Msg{Type: wire.Refused, Code: wire.ErrNoGPU}
 				w.SetText("there is none")

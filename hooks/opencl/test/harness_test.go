@@ -76,6 +76,8 @@ func build(dir string) error {
 		exec.Command("cc", append(program, strings.Fields(sanitize)...)...),
 		exec.Command("cc", "-shared", "-fPIC", "-DCL_TARGET_OPENCL_VERSION=300", "-isystem", filepath.Join(tools, "usr/include"),
 			"-o", filepath.Join(dir, "tells.so"), "testdata/tells.c"),
+		exec.Command("cc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-DCL_TARGET_OPENCL_VERSION=300", "-isystem", filepath.Join(tools, "usr/include"),
+			"-o", filepath.Join(dir, "devices.so"), "testdata/devices.c"),
 	} {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)

@@ -827,6 +827,21 @@ static void kernels(void)
 	end();
 }
 
+/* The names of all devices that it sees. */
+static void names(void)
+{
+	cl_device_id all[64];
+	cl_uint n = 0;
+	char name[128];
+
+	OK(clGetPlatformIDs(1, &platform, NULL));
+	OK(clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 64, all, &n));
+	for (cl_uint i = 0; i < n; i++) {
+		OK(clGetDeviceInfo(all[i], CL_DEVICE_NAME, sizeof(name), name, NULL));
+		say("%s", name);
+	}
+}
+
 /* An address by name leads to the layer, too. */
 static void by_name(void)
 {
@@ -867,6 +882,7 @@ static const struct {
 	{ "data", data, true },
 	{ "kernels", kernels, true },
 	{ "by_name", by_name, true },
+	{ "names", names, false },
 };
 
 int main(int argc, char **argv)
