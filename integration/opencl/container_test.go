@@ -3,6 +3,7 @@
 package opencl
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -24,13 +25,20 @@ type node struct {
 // never closes.
 func start(t *testing.T, gate bool) node {
 	t.Helper()
+	if gate {
+		return startWith(t, "")
+	}
+	return startWith(t, filepath.Join(filepath.Dir(built), "nogate", "libvgpu-opencl.so"))
+}
+
+// startWith starts one with another layer than the one that is installed, if it is named.
+func startWith(t *testing.T, layer string) node {
+	t.Helper()
 	paths, err := harness.DefaultPaths()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !gate {
-		paths.OpenCL = filepath.Join(paths.Root, "build", "nogate", "libvgpu-opencl.so")
-	}
+	paths.OpenCL = cmp.Or(layer, paths.OpenCL)
 	n := harnesstest.StartFrom(t, paths, busybox, harness.Options{Version: harness.Containerd24})
 	overlay, err := n.Overlay()
 	if err != nil {

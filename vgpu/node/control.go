@@ -93,7 +93,7 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 		os.RemoveAll(filepath.Join(d.dirs, stale))
 	}
 
-	dir, err := makeDir(d.dirs, id, req.Count, openCLDevices(d.inventory.GPUs(), d.openCLOnCPU()))
+	dir, err := makeDir(d.dirs, id, req.Count, openCLDevices(d.mayUse(req, nil), d.loop.openCLOnCPU))
 	if err != nil {
 		return nil, err
 	}
@@ -162,6 +162,9 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 	if req.Bind == request.BindEarly {
 		fd = -1 // the vGPU's now
 		if early, err = d.bindEarly(v); err == nil {
+			err = writeIn(path, wire.GPUs, openCLDevices(d.mayUse(req, early), d.loop.openCLOnCPU))
+		}
+		if err == nil {
 			resp, err = d.created(id, dir, req, early)
 		}
 		if err != nil {
@@ -178,16 +181,25 @@ func (d *Daemon) create(r *v1.CreateRequest) (_ *v1.CreateResponse, retErr error
 func (d *Daemon) created(id, dir string, req request.Request, bound []arbiter.UUID) (*v1.CreateResponse, error) {
 	driver := d.inventory.Driver()
 	driver.Devices = slices.Clone(driver.Devices)
-	for _, g := range d.inventory.GPUs() {
-		if slices.Contains(bound, arbiter.UUID(g.UUID)) || len(bound) == 0 && candidate(g, req) {
-			driver.Devices = append(driver.Devices, g.Devices...)
-		}
+	for _, g := range d.mayUse(req, bound) {
+		driver.Devices = append(driver.Devices, g.Devices...)
 	}
 	edits, err := d.takeOver.Edits(driver, filepath.Join(d.dirs, dir))
 	if err != nil {
 		return nil, fmt.Errorf("failed to work out the edits: %w", err)
 	}
 	return &v1.CreateResponse{Id: id, Edits: edits}, nil
+}
+
+// mayUse are the GPUs to which a vGPU is bound or, if there are none yet, all to which
+// it may be.
+func (d *Daemon) mayUse(req request.Request, bound []arbiter.UUID) (all []gpu.GPU) {
+	for _, g := range d.inventory.GPUs() {
+		if slices.Contains(bound, arbiter.UUID(g.UUID)) || len(bound) == 0 && candidate(g, req) {
+			all = append(all, g)
+		}
+	}
+	return all
 }
 
 // canFreeze is why a request to be frozen can not be met. It may be called from

@@ -3,7 +3,6 @@
 package node
 
 import (
-	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -37,27 +35,9 @@ type description struct {
 
 const descriptionFile = "vgpu.json"
 
-// openCLDevices tells the OpenCL layer which devices are GPUs of the node: hooks/gate/wire.h
-// has the form. cpu: one that is a CPU stands for the vGPU's first GPU.
-func openCLDevices(gpus []gpu.GPU, cpu bool) []byte {
-	var b bytes.Buffer
-	for _, g := range gpus {
-		fmt.Fprintf(&b, "%s %s\n", g.UUID, g.PCIBusID)
-	}
-	if cpu {
-		b.WriteString("cpu\n")
-	}
-	return b.Bytes()
-}
-
-// openCLOnCPU says whether OpenCL devices that are CPUs stand for GPUs.
-func (d *Daemon) openCLOnCPU() bool {
-	return d.cfg.Simulated.OpenCLCPU && strings.HasPrefix(d.inventory.Name(), "sim:")
-}
-
 // makeDir makes the directory of a vGPU, without its socket, and returns its
-// name. devices is what its file of GPUs says. The directory is what a container mounts, so it stays the same one as
-// long as the vGPU lives.
+// name. devices is what its file of GPUs says. The directory is what a container
+// mounts, so it stays the same one as long as the vGPU lives.
 func makeDir(parent, id string, gpus int, devices []byte) (_ string, retErr error) {
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -90,15 +70,26 @@ func makeDir(parent, id string, gpus int, devices []byte) (_ string, retErr erro
 		gpu.OpenCLListFile: []byte(gpu.OpenCL + "\n"),
 		wire.GPUs:          devices,
 	} {
-		path := filepath.Join(dir, file)
-		if err := os.WriteFile(path, content, 0o400); err != nil {
-			return "", fmt.Errorf("failed to fill a vGPU's directory: %w", err)
-		}
-		if err := os.Chmod(path, 0o444); err != nil { //nolint:gosec // G302: the same
-			return "", fmt.Errorf("failed to fill a vGPU's directory: %w", err)
+		if err := writeIn(dir, file, content); err != nil {
+			return "", err
 		}
 	}
 	return name, nil
+}
+
+// writeIn writes a file of a vGPU's directory, anew if it is there.
+func writeIn(dir, file string, content []byte) error {
+	path := filepath.Join(dir, file)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("failed to fill a vGPU's directory: %w", err)
+	}
+	if err := os.WriteFile(path, content, 0o400); err != nil {
+		return fmt.Errorf("failed to fill a vGPU's directory: %w", err)
+	}
+	if err := os.Chmod(path, 0o444); err != nil { //nolint:gosec // G302: its parent keeps everybody else out
+		return fmt.Errorf("failed to fill a vGPU's directory: %w", err)
+	}
+	return nil
 }
 
 // listenIn makes the socket of a vGPU in its directory, in the place of one that

@@ -31,6 +31,8 @@ type loop struct {
 	inventory gpu.Inventory
 	memory    memoryLook
 
+	openCLOnCPU bool // an OpenCL device that is a CPU stands for a vGPU's first GPU; fixed
+
 	engine   *arbiter.Engine
 	inbox    []arbiter.Event // not yet taken in by the engine
 	stepping bool

@@ -136,6 +136,7 @@ func (d *Daemon) lookAround() (*v1.ListProcessesResponse, error) {
 			resp.Processes = append(resp.Processes, p)
 		}
 	}
+	resp.Processes = d.pastTheLayer(resp.Processes, before, after)
 	if !gone {
 		return resp, nil
 	}

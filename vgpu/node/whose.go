@@ -17,6 +17,7 @@ type owner struct {
 	id        string
 	container *v1.Container
 	pod       *v1.Pod
+	gpu       string // the first to which it is bound; empty: none
 }
 
 // owners are all vGPUs, as they stood at a moment.
@@ -29,7 +30,10 @@ type owners struct {
 func (l *loop) owners() owners {
 	all := owners{clients: make(map[int]*owner), dirs: make(map[string]*owner), mayReturn: l.mayReturn()}
 	for _, v := range l.vgpus {
-		o := &owner{v.rec.ID, v.container(), v.rec.Pod.message()}
+		o := &owner{id: v.rec.ID, container: v.container(), pod: v.rec.Pod.message()}
+		if len(v.bound) > 0 {
+			o.gpu = string(v.bound[0])
+		}
 		all.dirs[v.rec.Dir] = o
 		for _, c := range v.clients {
 			all.clients[c.PID] = o
@@ -39,6 +43,16 @@ func (l *loop) owners() owners {
 		}
 	}
 	return all
+}
+
+// gpuOf is the first GPU of a vGPU, empty if it has none.
+func (all owners) gpuOf(id string) string {
+	for _, o := range all.dirs {
+		if o.id == id && o.gpu != "" {
+			return o.gpu
+		}
+	}
+	return ""
 }
 
 // attribute says whose a process is. before is what was known a moment ago.
