@@ -37,6 +37,9 @@ type probed struct {
 type sight struct {
 	Files  map[string]string `json:"files"`  // hash of each file in the driver's place, by path
 	Socket bool              `json:"socket"` // vgpud's for this container
+
+	Layer      bool   `json:"layer"`       // it has an OpenCL layer, which was loaded
+	LayerError string `json:"layer_error"` // why that failed
 }
 
 // probeCommand is what runs in the container, from an empty root file system.
@@ -50,6 +53,7 @@ func (a *app) probeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			s.Layer, s.LayerError = load(cmd.Context(), "/")
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(s)
 		},
 	}
@@ -108,7 +112,8 @@ func (m machine) try(ctx context.Context) *probed {
 		return p
 	}
 	defer os.RemoveAll(rootfs)
-	if err := copySelf(filepath.Join(rootfs, "vgpu")); err != nil {
+	// This program is linked statically.
+	if err := errors.Join(copyProgram("/proc/self/exe", filepath.Join(rootfs, "vgpu")), copyLibc(rootfs)); err != nil {
 		p.absent = err
 		return p
 	}
@@ -145,21 +150,6 @@ func (m machine) try(ctx context.Context) *probed {
 	return p
 }
 
-// copySelf copies this program, which is linked statically.
-func copySelf(to string) error {
-	in, err := os.Open("/proc/self/exe")
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755) //nolint:gosec // G302: the container runs it
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
-}
-
 // checkContainer looks whether a container got our libraries in the driver's place.
 func checkContainer(p *patient) []finding {
 	switch c := p.host.probe; {
@@ -172,7 +162,8 @@ func checkContainer(p *patient) []finding {
 	case !c.seen.Socket:
 		return []finding{fault("see vgpud's log (\"journalctl -u vgpud\")", "a container ran, without vgpud's socket")}
 	default:
-		return eachLibrary(p, func(l *v1.DriverLibrary) finding { return taken(c.seen, l.GetName(), l.GetLibrary()) })
+		all := eachLibrary(p, func(l *v1.DriverLibrary) finding { return taken(c.seen, l.GetName(), l.GetLibrary()) })
+		return append(all, checkLayer(c.seen)...)
 	}
 }
 

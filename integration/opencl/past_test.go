@@ -37,19 +37,41 @@ func TestExecutedProcessesTakeTurns(t *testing.T) {
 	}
 }
 
-// findings are what vgpu doctor says of processes on GPUs.
-func (n node) findings() (text string, err error) {
-	out, _ := n.Daemon.CLI(n.Ctx, "doctor", "--no-container", "--output", "json") // its status is that there are faults, also of this machine
+// findings are what a check of vgpu doctor says.
+func (n node) findings(check string, args ...string) (text string, err error) {
+	// Its exit status is that there are faults, also of this machine.
+	out, _ := n.Daemon.CLI(n.Ctx, append([]string{"doctor", "--output", "json"}, args...)...)
 	var all []struct{ Check, Result, Detail string }
 	if err := json.Unmarshal([]byte(out), &all); err != nil {
 		return "", fmt.Errorf("vgpu doctor says %q: %w", out, err)
 	}
 	for _, f := range all {
-		if f.Check == "processes" {
+		if f.Check == check {
 			text += f.Result + " " + f.Detail + "\n"
 		}
 	}
 	return text, nil
+}
+
+// The doctor loads the layer in a container of its own, and says what came of it.
+func TestTheDoctorLoadsTheLayer(t *testing.T) {
+	for layer, want := range map[string]string{
+		"":            "ok a container ran, and could load /.vgpu/libvgpu-opencl.so\n",
+		unloadable(t): "fault a container can not load /.vgpu/libvgpu-opencl.so: ",
+	} {
+		n := startWith(t, layer)
+		bin, err := n.Paths.ContainerdBin(harness.Containerd24)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := n.findings("container", "--containerd-address", n.Containerd.Socket, "--ctr", filepath.Join(bin, "ctr"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text, want) || strings.Contains(text, "libnowhere.so => not found") != (layer != "") {
+			t.Errorf("with %q the doctor says\n%s\nwithout %s", layer, text, want)
+		}
+	}
 }
 
 // A process past the layer is told in vgpud's log and events and by the doctor: one that
@@ -77,7 +99,7 @@ func TestProcessesPastTheLayerAreReported(t *testing.T) {
 			})
 			// It has computed, and waits for another one.
 			n.Wait(func() error {
-				text, err := n.findings()
+				text, err := n.findings("processes", "--no-container")
 				if err != nil {
 					return err
 				}
@@ -93,7 +115,7 @@ func TestProcessesPastTheLayerAreReported(t *testing.T) {
 			}
 			parse(t, n.exits(past))
 			n.Wait(func() error {
-				text, err := n.findings()
+				text, err := n.findings("processes", "--no-container")
 				if err == nil && strings.Contains(text, "witness") {
 					err = fmt.Errorf("the doctor still says %q", text)
 				}
