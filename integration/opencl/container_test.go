@@ -59,9 +59,11 @@ func (n node) launch(s harness.Spec) *harness.Container {
 	const script = `"$@" 2>&1; echo "exit status $?"; exec sleep 1000000`
 	s.Args = append([]string{"/bin/sh", "-c", script, "sh"}, s.Args...)
 	s.Rootfs = n.rootfs
-	// What was compiled once serves every container and every run.
+	// What was compiled once serves every container and every run; what else a program
+	// writes is its container's own.
 	s.Env = append([]string{
-		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/built/home", "POCL_CACHE_DIR=/built/pocl", "PYTHONDONTWRITEBYTECODE=1",
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/built", "POCL_CACHE_DIR=/built/pocl", "XDG_CACHE_HOME=/built/cache",
+		"XDG_DATA_HOME=/tmp/" + s.ID, "PYTHONDONTWRITEBYTECODE=1",
 	}, s.Env...)
 	s.Mounts = append(s.Mounts, fmt.Sprintf("type=bind,src=%s,dst=/built,options=rbind:rw", built))
 	return n.Launch(s)

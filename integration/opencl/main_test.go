@@ -3,6 +3,7 @@
 package opencl
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -42,8 +43,8 @@ func prepare() error {
 		return fmt.Errorf("there are no OpenCL programs: %w; run make setup-opencl", err)
 	}
 	built = filepath.Join(paths.Root, "build", "opencl")
-	if err := os.MkdirAll(filepath.Join(built, "home"), 0o755); err != nil {
-		return err
+	if err := compiled(filepath.Join(paths.Tools, "opencl-kernels")); err != nil {
+		return fmt.Errorf("there are no compiled kernels: %w; run make setup-opencl", err)
 	}
 	out, err := exec.Command("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", filepath.Join(tools, "usr/include"),
 		"-o", filepath.Join(built, "witness"), "testdata/witness.c", filepath.Join(tools, "usr/lib/x86_64-linux-gnu/libOpenCL.so")).CombinedOutput()
@@ -51,4 +52,21 @@ func prepare() error {
 		return fmt.Errorf("cc: %w\n%s", err, out)
 	}
 	return nil
+}
+
+// compiled begins with what setup.sh opencl has compiled, unless an earlier run did with
+// the same.
+func compiled(kernels string) error {
+	const label = ".made-of"
+	want, err := os.ReadFile(filepath.Join(kernels, label))
+	if err != nil {
+		return err
+	}
+	if got, err := os.ReadFile(filepath.Join(built, label)); err == nil && bytes.Equal(got, want) {
+		return nil
+	}
+	if err := os.RemoveAll(built); err != nil {
+		return err
+	}
+	return os.CopyFS(built, os.DirFS(kernels))
 }

@@ -3,6 +3,7 @@
 package opencl
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,35 +17,63 @@ import (
 // program is one that nobody here wrote, or a few lines in its language.
 type program struct {
 	name, does string
-	args       []string // "/meeting NAME OF" is added if it meets
-	meets      bool
+	args       []string
 	// result is what must be the same alone and beside others; version is in its first
 	// group.
 	result  *regexp.Regexp
 	version *regexp.Regexp
 	same    string // what result is, for the table
+	idle    bool   // it only looks
+	memory  string // what its container has of it, which is 2Gi otherwise
 }
+
+// darktable develops a picture of its own, no step of it on the CPU. Where it runs, and its configuration:
+// integration/setup/opencl.sh.
+const darktable = `
+cp -r /built/darktable/config "$XDG_DATA_HOME"
+cd /usr/share/darktable/kernels
+darktable-cli --version
+darktable-cli /usr/share/darktable/style/image-1.jpg "$XDG_DATA_HOME/picture.pfm" --width 300 --height 300 --core --library :memory: \
+	--configdir "$XDG_DATA_HOME" --cachedir /built/darktable/cache --conf opencl=TRUE -d perf | tee "$XDG_DATA_HOME/steps"
+if grep 'on CPU' "$XDG_DATA_HOME/steps"; then exit 1; fi
+sha256sum <"$XDG_DATA_HOME/picture.pfm"`
 
 var programs = []program{
 	{
-		name: "clinfo", does: "lists platforms and devices", same: "all it lists",
+		name: "clinfo", does: "lists platforms and devices", same: "all it lists", idle: true,
 		args:    []string{"/usr/bin/clinfo", "--raw"},
 		result:  regexp.MustCompile(`(?s).+`),
 		version: regexp.MustCompile(`CL_PLATFORM_VERSION\s+(OpenCL \S+ PoCL \S+)`),
 	},
 	{
-		name: "clpeak", does: "measures what a launch costs", same: "that it is measured (the number is the machine's)",
-		args:    []string{"/usr/bin/clpeak", "--kernel-latency"},
+		name: "clpeak", does: "measures what a launch and a transfer cost", same: "that it is measured (the numbers are the machine's)",
+		memory:  "128Mi", // it transfers a part of what there is
+		args:    []string{"/usr/bin/clpeak", "--kernel-latency", "--transfer-bandwidth"},
 		result:  regexp.MustCompile(`(?m)^ +[a-zA-Z][a-zA-Z0-9 ()-]+:`),
 		version: regexp.MustCompile(`Driver version\s*:\s*(\S+)`),
 	},
 	{
-		name: "PyOpenCL", does: "arrays, a kernel from source, a reduction, an image", same: "sums and pixels", meets: true,
+		name: "darktable", does: "develops and scales a photograph", same: "every byte of the picture, each step on the device",
+		args:    []string{"/bin/sh", "-ec", darktable},
+		result:  regexp.MustCompile("(?m)processed `.*' on GPU, .*|^[0-9a-f]{64} .*"),
+		version: regexp.MustCompile(`(?m)^this is darktable-cli (\S+)`),
+	},
+	{
+		name: "hashcat", does: "looks for the word of an MD5 sum among all of four letters", same: "the word",
+		args:    []string{"/usr/bin/hashcat", "--potfile-disable", "-m", "0", "-a", "3", "aa0fa957ba9aa0ab13947d5f2b9c6581", "?l?l?l?l"},
+		result:  regexp.MustCompile(`[0-9a-f]{32}:vgpu|Status\.+: .*`),
+		version: regexp.MustCompile(`(?m)^hashcat \(v(\S+)\) starting`),
+	},
+	{
+		name: "PyOpenCL", does: "arrays, a kernel from source, a reduction, an image", same: "sums and pixels",
 		args:    []string{"/usr/bin/python3", "/testdata/arrays.py"},
 		result:  regexp.MustCompile(`(?m)^(\d+ sum|image).*`),
 		version: regexp.MustCompile(`(?m)^pyopencl (\S+)`),
 	},
 }
+
+// meet begins a program when all of a meeting have come.
+const meet = `: >/meeting/$1; until [ $(ls /meeting | wc -l) -ge $2 ]; do sleep 0.01; done; shift 2; exec "$@"`
 
 // runAt runs a program in so many containers at once, and returns what each says.
 func (n node) runAt(p program, of int) (said []string, containers []*harness.Container) {
@@ -55,13 +84,10 @@ func (n node) runAt(p program, of int) (said []string, containers []*harness.Con
 		n.T.Fatal(err)
 	}
 	for i := range of {
-		args := p.args
-		if p.meets {
-			args = append(args[:len(args):len(args)], "/meeting", fmt.Sprint(i), fmt.Sprint(of))
-		}
+		args := append([]string{"/bin/sh", "-c", meet, "sh", fmt.Sprint(i), fmt.Sprint(of)}, p.args...)
 		containers = append(containers, n.launch(harness.Spec{
 			ID: fmt.Sprintf("%s-%d-%d", strings.ToLower(p.name), of, i), Args: args,
-			Annotations: map[string]string{"vgpu-shim.dev/memory": "2Gi"},
+			Annotations: map[string]string{"vgpu-shim.dev/memory": cmp.Or(p.memory, "2Gi")},
 			Mounts: []string{
 				fmt.Sprintf("type=bind,src=%s,dst=/meeting,options=rbind:rw", meeting),
 				fmt.Sprintf("type=bind,src=%s,dst=/testdata,options=rbind:ro", testdata),
@@ -95,7 +121,7 @@ func TestProgramsGiveTheSameResultTogether(t *testing.T) {
 				}
 				for _, c := range containers {
 					last := n.gone(c)
-					if last.Ungated != 0 || (p.name != "clinfo") != (last.Usage.Submissions > 0) {
+					if last.Ungated != 0 || p.idle != (last.Usage.Submissions == 0) {
 						t.Errorf("vgpu ps shows %+v of %s", last, c.ID)
 					}
 				}

@@ -278,36 +278,8 @@ setup_pycuda() {
 	mv "$scratch/packages" "$tools/pycuda"
 }
 
-# setup_opencl unpacks OpenCL programs and all that they need beyond what is
-# installed into one tree, .tools/opencl, which containers have above the host's.
-setup_opencl() {
-	local package wanted=() download
-	if [ "$(cat "$tools/opencl/.packages" 2>/dev/null)" = "${DEBIAN_OPENCL[*]}" ]; then
-		say "OpenCL programs: there already (.tools/opencl)"
-		return
-	fi
-	apt_update
-	for package in "${DEBIAN_OPENCL[@]}"; do
-		[[ $(apt-cache madison "${package%%=*}") == *" ${package#*=}"* ]] ||
-			die "Debian does not offer ${package/=/ }: this needs Debian 12"
-		wanted+=("${package%%=*}")
-	done
-	mapfile -t wanted < <(apt-get -s --no-install-recommends install "${wanted[@]}" | awk '$1 == "Inst" { print $2 }')
-	say "fetching ${#wanted[@]} Debian packages with OpenCL programs into .tools/opencl (they are not installed)"
-	make_scratch
-	download=$(mktemp -d)
-	if id _apt >/dev/null 2>&1; then chown _apt "$download"; fi
-	chmod 0755 "$download"
-	(cd "$download" && with_progress "apt-get download" apt-get -qq download "${wanted[@]}")
-	for package in "$download"/*.deb; do
-		dpkg-deb -x "$package" "$scratch/root"
-	done
-	rm -rf "$download"
-	echo "${DEBIAN_OPENCL[*]}" >"$scratch/root/.packages"
-	rm -rf "$tools/opencl"
-	mv "$scratch/root" "$tools/opencl"
-}
-
+# shellcheck source=integration/setup/opencl.sh
+. "$here/opencl.sh"
 # shellcheck source=integration/setup/suites.sh
 . "$here/suites.sh"
 # shellcheck source=integration/setup/neighbours.sh

@@ -50,7 +50,7 @@ HELM=v4.3.2
 # run: the loader, an implementation on the CPU, and programs.
 DEBIAN_OPENCL_HEADERS=3.0~2023.02.06
 DEBIAN_OPENCL=(pocl-opencl-icd=3.1-3 ocl-icd-libopencl1=2.3.1-1 ocl-icd-opencl-dev=2.3.1-1
-	clinfo=3.0.23.01.25-1 clpeak=1.1.2-1 hashcat=6.2.6 python3-pyopencl=2022.3.1-2.1)
+	clinfo=3.0.23.01.25-1 clpeak=1.1.2-1 hashcat=6.2.6 python3-pyopencl=2022.3.1-2.1 darktable=4.2.1)
 
 # Debian packages, by what needs them.
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
