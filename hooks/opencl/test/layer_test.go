@@ -45,6 +45,21 @@ func TestWorkWaitsForItsGrantAndEndsTheTurn(t *testing.T) {
 	p.Done()
 }
 
+// Every kind of work passes the gate, and each call once.
+func TestAllWorkPassesTheGate(t *testing.T) {
+	for _, c := range []struct{ name, said string }{{"data", "all of it is right"}, {"kernels", "sum 5145800"}} {
+		t.Run(c.name, func(t *testing.T) {
+			a := newArbiter(t)
+			p := start(t, a, c.name)
+			client := a.client()
+			client.grant()
+			p.Expect(c.said)
+			p.Expect(fmt.Sprintf("%d calls", client.page.Submitted().Load()))
+			p.Done()
+		})
+	}
+}
+
 func TestRevokedTurnEndsWithItsWork(t *testing.T) {
 	a := newArbiter(t)
 	p := start(t, a, "drains")

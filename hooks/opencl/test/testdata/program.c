@@ -719,6 +719,13 @@ static void CL_CALLBACK add_one(void *args)
 		a->at[i]++;
 }
 
+/* Calls that are work, and a function that returns an error. */
+static unsigned calls;
+#define WORK(call) do { \
+	calls++; \
+	OK(call); \
+} while (0)
+
 static void data(void)
 {
 	struct {
@@ -746,49 +753,55 @@ static void data(void)
 	OK(r);
 	other = clCreateImage(context, CL_MEM_READ_WRITE, &format, &desc, NULL, &r);
 	OK(r);
-	OK(clEnqueueWriteBufferRect(queue, a, CL_TRUE, zero, zero, bytes, 32, 0, 32, 0, in, 0, NULL, NULL));
-	OK(clEnqueueCopyBufferRect(queue, a, b, zero, zero, bytes, 32, 0, 32, 0, 0, NULL, NULL));
-	OK(clEnqueueMigrateMemObjects(queue, 1, &b, 0, 0, NULL, NULL));
-	OK(clEnqueueNativeKernel(queue, add_one, &args, sizeof(args), 1, &b, &place, 0, NULL, NULL));
-	OK(clEnqueueCopyBufferToImage(queue, b, image, 0, zero, region, 0, NULL, NULL));
-	OK(clEnqueueCopyImage(queue, image, other, zero, zero, region, 0, NULL, NULL));
-	OK(clEnqueueReadImage(queue, other, CL_TRUE, zero, region, 0, 0, out, 0, NULL, NULL));
+	WORK(clEnqueueWriteBufferRect(queue, a, CL_TRUE, zero, zero, bytes, 32, 0, 32, 0, in, 0, NULL, NULL));
+	WORK(clEnqueueCopyBufferRect(queue, a, b, zero, zero, bytes, 32, 0, 32, 0, 0, NULL, NULL));
+	WORK(clEnqueueWriteBuffer(queue, b, CL_TRUE, 4, sizeof(in) - 4, out, 0, NULL, NULL));
+	WORK(clEnqueueCopyBuffer(queue, a, b, 4, 4, sizeof(in) - 4, 0, NULL, NULL));
+	WORK(clEnqueueMigrateMemObjects(queue, 1, &b, 0, 0, NULL, NULL));
+	WORK(clEnqueueNativeKernel(queue, add_one, &args, sizeof(args), 1, &b, &place, 0, NULL, NULL));
+	WORK(clEnqueueCopyBufferToImage(queue, b, image, 0, zero, region, 0, NULL, NULL));
+	WORK(clEnqueueCopyImage(queue, image, other, zero, zero, region, 0, NULL, NULL));
+	WORK(clEnqueueReadImage(queue, other, CL_TRUE, zero, region, 0, 0, out, 0, NULL, NULL));
 	for (int i = 0; i < 64; i++)
 		CHECK(out[i] == in[i] + 1);
-	OK(clEnqueueFillImage(queue, other, color, zero, region, 0, NULL, NULL));
-	OK(clEnqueueCopyImageToBuffer(queue, other, a, zero, region, 0, 0, NULL, NULL));
-	OK(clEnqueueReadBufferRect(queue, a, CL_TRUE, zero, zero, bytes, 32, 0, 32, 0, out, 0, NULL, NULL));
+	WORK(clEnqueueFillImage(queue, other, color, zero, region, 0, NULL, NULL));
+	WORK(clEnqueueCopyImageToBuffer(queue, other, a, zero, region, 0, 0, NULL, NULL));
+	WORK(clEnqueueReadBufferRect(queue, a, CL_TRUE, zero, zero, bytes, 32, 0, 32, 0, out, 0, NULL, NULL));
 	CHECK(out[0] == 9 && out[63] == 9);
-	OK(clEnqueueWriteImage(queue, image, CL_FALSE, zero, region, 0, 0, in, 0, NULL, &e));
+	WORK(clEnqueueWriteImage(queue, image, CL_FALSE, zero, region, 0, 0, in, 0, NULL, &e));
 	OK(clWaitForEvents(1, &e));
 	OK(clReleaseEvent(e));
+	calls++;
 	mapped = clEnqueueMapImage(queue, image, CL_TRUE, CL_MAP_READ, zero, region, &row, &slice, 0, NULL, NULL, &r);
 	OK(r);
 	CHECK(mapped[7] == 49);
-	OK(clEnqueueUnmapMemObject(queue, image, mapped, 0, NULL, NULL));
-	OK(clEnqueueFillBuffer(queue, b, &pattern, sizeof(pattern), 0, sizeof(in), 0, NULL, NULL));
+	WORK(clEnqueueUnmapMemObject(queue, image, mapped, 0, NULL, NULL));
+	WORK(clEnqueueFillBuffer(queue, b, &pattern, sizeof(pattern), 0, sizeof(in), 0, NULL, NULL));
+	calls++;
 	mapped = clEnqueueMapBuffer(queue, b, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, 0, sizeof(in), 0, NULL, &e, &r);
 	OK(r);
 	CHECK(mapped[0] == 5 && mapped[63] == 5 && status(e) == CL_COMPLETE);
 	OK(clReleaseEvent(e));
 	mapped[1] = 6;
-	OK(clEnqueueUnmapMemObject(queue, b, mapped, 0, NULL, NULL));
-	OK(clEnqueueReadBuffer(queue, b, CL_TRUE, 0, sizeof(out), out, 0, NULL, NULL));
+	WORK(clEnqueueUnmapMemObject(queue, b, mapped, 0, NULL, NULL));
+	WORK(clEnqueueReadBuffer(queue, b, CL_TRUE, 0, sizeof(out), out, 0, NULL, NULL));
 	CHECK(out[1] == 6);
 	svm = clSVMAlloc(context, CL_MEM_READ_WRITE, sizeof(in), 0);
 	CHECK(svm);
-	OK(clEnqueueSVMMemcpy(queue, CL_TRUE, svm, in, sizeof(in), 0, NULL, NULL));
-	OK(clEnqueueSVMMemFill(queue, svm, &pattern, sizeof(pattern), 16, 0, NULL, NULL));
-	OK(clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_READ, svm, sizeof(in), 0, NULL, NULL));
+	WORK(clEnqueueSVMMemcpy(queue, CL_TRUE, svm, in, sizeof(in), 0, NULL, NULL));
+	WORK(clEnqueueSVMMemFill(queue, svm, &pattern, sizeof(pattern), 16, 0, NULL, NULL));
+	WORK(clEnqueueSVMMigrateMem(queue, 1, (const void **)&svm, NULL, 0, 0, NULL, NULL));
+	WORK(clEnqueueSVMMap(queue, CL_TRUE, CL_MAP_READ, svm, sizeof(in), 0, NULL, NULL));
 	CHECK(svm[0] == 5 && svm[63] == 63 * 63);
-	OK(clEnqueueSVMUnmap(queue, svm, 0, NULL, NULL));
-	OK(clEnqueueSVMFree(queue, 1, (void **)&svm, NULL, NULL, 0, NULL, NULL));
+	WORK(clEnqueueSVMUnmap(queue, svm, 0, NULL, NULL));
+	WORK(clEnqueueSVMFree(queue, 1, (void **)&svm, NULL, NULL, 0, NULL, NULL));
 	OK(clFinish(queue));
 	OK(clReleaseMemObject(a));
 	OK(clReleaseMemObject(b));
 	OK(clReleaseMemObject(image));
 	OK(clReleaseMemObject(other));
 	say("all of it is right");
+	say("%u calls", calls);
 	end();
 }
 
@@ -811,16 +824,18 @@ static void kernels(void)
 	OK(r);
 	a = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof(out), NULL, &r);
 	OK(r);
-	OK(clEnqueueFillBuffer(queue, a, &zero, sizeof(zero), 0, sizeof(out), 0, NULL, NULL));
+	WORK(clEnqueueFillBuffer(queue, a, &zero, sizeof(zero), 0, sizeof(out), 0, NULL, NULL));
 	OK(clSetKernelArg(k, 0, sizeof(a), &a));
 	for (n = 1; n <= 200; n++) {
 		OK(clSetKernelArg(k, 1, sizeof(n), &n));
-		OK(clEnqueueNDRangeKernel(queue, k, 1, NULL, &size, NULL, 0, NULL, NULL));
+		WORK(clEnqueueNDRangeKernel(queue, k, 1, NULL, &size, NULL, 0, NULL, NULL));
 	}
-	OK(clEnqueueReadBuffer(queue, a, CL_TRUE, 0, sizeof(out), out, 0, NULL, NULL));
+	WORK(clEnqueueTask(queue, k, 0, NULL, NULL)); /* of one item, the first */
+	WORK(clEnqueueReadBuffer(queue, a, CL_TRUE, 0, sizeof(out), out, 0, NULL, NULL));
 	for (int i = 0; i < 256; i++)
 		sum += out[i];
 	say("sum %d", sum);
+	say("%u calls", calls);
 	OK(clReleaseMemObject(a));
 	OK(clReleaseKernel(k));
 	OK(clReleaseProgram(p));
