@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vgpu-shim/vgpu/vgpu/wire"
 	"golang.org/x/sys/unix"
+
+	"github.com/vgpu-shim/vgpu/hooks/gate/pagetest"
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
 // arbiter is a vgpud of a few lines: the test decides what it does.
@@ -236,7 +238,7 @@ func (c *client) expect(want wire.Type) {
 	}
 }
 
-func (c *client) state() string { return wire.StateName(wire.State(c.page.Word().Load())) }
+func (c *client) state() string { return pagetest.State(c.page) }
 
 // is checks the state of the grant word.
 func (c *client) is(want string) {
@@ -247,35 +249,15 @@ func (c *client) is(want string) {
 }
 
 // grant: CLOSED(e) -> OPEN(e+1) or IDLE(e+1).
-func (c *client) grant() {
-	w := c.page.Word().Load()
-	if wire.State(w) != wire.Closed {
-		return
-	}
-	to := wire.Open
-	if c.page.Waiting().Load() == 0 {
-		to = wire.Idle
-	}
-	c.page.Word().CompareAndSwap(w, wire.MakeWord(to, wire.Epoch(w)+1))
-	c.page.Wake()
-}
+func (c *client) grant() { pagetest.Open(c.page) }
 
 // revoke takes the grant; true if it has to be drained first.
 func (c *client) revoke() bool {
-	for {
-		w := c.page.Word().Load()
-		to := wire.Draining
-		switch wire.State(w) {
-		case wire.Closed, wire.Draining:
-			return wire.State(w) == wire.Draining
-		case wire.Idle:
-			to = wire.Closed
-		}
-		if c.page.Word().CompareAndSwap(w, wire.MakeWord(to, wire.Epoch(w))) {
-			c.send(wire.Msg{Type: wire.Nudge})
-			return to == wire.Draining
-		}
+	changed, drains := pagetest.Revoke(c.page)
+	if changed {
+		c.send(wire.Msg{Type: wire.Nudge})
 	}
+	return drains
 }
 
 // resume gives a turn that is being drained back: DRAINING(e) -> OPEN(e+1).
@@ -287,23 +269,12 @@ func (c *client) resume() {
 }
 
 // tryResume does that unless the drain is over.
-func (c *client) tryResume() bool {
-	w := c.page.Word().Load()
-	if wire.State(w) != wire.Draining || !c.page.Word().CompareAndSwap(w, wire.MakeWord(wire.Open, wire.Epoch(w)+1)) {
-		return false
-	}
-	c.page.Wake()
-	return true
-}
+func (c *client) tryResume() bool { return pagetest.Resume(c.page) }
 
 // until waits for something in the page.
 func (c *client) until(what string, ok func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("waited in vain: %s; the word is %s, waiting %d", what, c.state(), c.page.Waiting().Load())
-		}
-	}
+	pagetest.Until(c.t, c.page, patience, what, ok)
 }
 
 // want says that somebody else waits.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vgpu-shim/vgpu/hooks/driver/test/jail"
+	"github.com/vgpu-shim/vgpu/hooks/gate/pagetest"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -149,7 +150,7 @@ func (c *client) send(m wire.Msg) {
 	_, _ = c.conn.Write(m.Marshal(make([]byte, wire.MsgSize)))
 }
 
-func (c *client) state() string { return wire.StateName(wire.State(c.page.Word().Load())) }
+func (c *client) state() string { return pagetest.State(c.page) }
 
 // grant waits until a thread waits at the gate, and opens it.
 func (c *client) grant() {
@@ -158,47 +159,19 @@ func (c *client) grant() {
 	c.open()
 }
 
-func (c *client) open() {
-	w := c.page.Word().Load()
-	if wire.State(w) != wire.Closed {
-		return
-	}
-	to := wire.Open
-	if c.page.Waiting().Load() == 0 {
-		to = wire.Idle
-	}
-	c.page.Word().CompareAndSwap(w, wire.MakeWord(to, wire.Epoch(w)+1))
-	c.page.Wake()
-}
+func (c *client) open() { pagetest.Open(c.page) }
 
 // revoke takes the grant, or begins to.
 func (c *client) revoke() {
-	for {
-		w := c.page.Word().Load()
-		to := wire.Draining
-		switch wire.State(w) {
-		case wire.Closed, wire.Draining:
-			return
-		case wire.Idle:
-			to = wire.Closed
-		}
-		if c.page.Word().CompareAndSwap(w, wire.MakeWord(to, wire.Epoch(w))) {
-			c.send(wire.Msg{Type: wire.Nudge})
-			return
-		}
+	if changed, _ := pagetest.Revoke(c.page); changed {
+		c.send(wire.Msg{Type: wire.Nudge})
 	}
 }
 
 // until waits for something in the page.
 func (c *client) until(what string, ok func() bool) {
 	c.t.Helper()
-	looks := time.NewTicker(100 * time.Microsecond)
-	defer looks.Stop()
-	for deadline := time.Now().Add(jail.Patience); !ok(); <-looks.C {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("waited in vain: %s; the word is %s, waiting %d", what, c.state(), c.page.Waiting().Load())
-		}
-	}
+	pagetest.Until(c.t, c.page, jail.Patience, what, ok)
 }
 
 // becomes waits for a state of the grant word.
@@ -242,8 +215,7 @@ func (c *client) turns() {
 				c.send(wire.Msg{Type: wire.Nudge})
 			}
 		case waits && looks > 50:
-			c.page.Word().CompareAndSwap(w, wire.MakeWord(wire.Open, wire.Epoch(w)+1))
-			c.page.Wake()
+			pagetest.Resume(c.page)
 		}
 	}
 }
