@@ -48,6 +48,9 @@ type DaemonOptions struct {
 	// Model and Memory are the simulated GPUs', as for simgpu create; the
 	// simulator's own if empty.
 	Model, Memory string
+	// SwapRate is how many bytes of managed memory move in a second on the simulated
+	// GPUs; they do not if empty.
+	SwapRate string
 	// LogLevel is "info" if empty. Turns needs "trace".
 	LogLevel string
 	Env      []string // more of its environment
@@ -119,7 +122,10 @@ format = "json"
 // machine is how the simulated GPUs differ from those that vgpud makes by itself.
 func (o DaemonOptions) machine() (flags []string) {
 	for _, f := range []struct{ flag, value string }{
-		{"--context-memory", o.ContextMemory}, {"--model", o.Model}, {"--memory", o.Memory},
+		{"--context-memory", o.ContextMemory},
+		{"--model", o.Model},
+		{"--memory", o.Memory},
+		{"--swap-rate", o.SwapRate},
 	} {
 		if f.value != "" {
 			flags = append(flags, f.flag, f.value)

@@ -5,7 +5,7 @@
  *
  *   burst [--bursts N] [--launches N] [--gpu-us US] [--sync-every N]
  *         [--cpu-us US] [--rest-us US] [--period-us US] [--memory BYTES]
- *         [--await 1] [--kernels DIR]
+ *         [--managed BYTES] [--await 1] [--kernels DIR]
  *
  * A burst is so many launches that keep the GPU busy for --gpu-us in all; the
  * program waits for them at the end, and with --sync-every after so many launches
@@ -14,7 +14,7 @@
  * or for its user does; with --period-us the next one begins no sooner than so long
  * after this one should have, as frames do. With --await it says "ready" before
  * the first burst and waits until its stdin ends. During a burst it has --memory bytes of the GPU, each time
- * by another allocator. Prints one line of JSON: times in ns of CLOCK_MONOTONIC,
+ * by another allocator; from before the first one to its end it has --managed bytes of managed memory. Prints one line of JSON: times in ns of CLOCK_MONOTONIC,
  * and how long each burst took from its first launch to its completion, in us.
  */
 #include "common.h"
@@ -79,9 +79,11 @@ int main(int argc, char **argv)
 	uint64_t rest_us = option_u64(argc, argv, "--rest-us", 0);
 	uint64_t period_us = option_u64(argc, argv, "--period-us", 0);
 	uint64_t memory = option_u64(argc, argv, "--memory", 0);
+	uint64_t managed = option_u64(argc, argv, "--managed", 0);
 	uint64_t *took_us = calloc(bursts + 1, sizeof(*took_us));
 	uint64_t begin, ready, end;
 	CUfunction spin;
+	CUdeviceptr all;
 	CUstream stream;
 
 	if (!launches || !sync_every || !took_us)
@@ -90,6 +92,8 @@ int main(int argc, char **argv)
 	open_device();
 	spin = load_kernel(argc, argv, "spin_us");
 	CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	if (managed)
+		CU(cuMemAllocManaged(&all, managed, CU_MEM_ATTACH_GLOBAL));
 	if (option_u64(argc, argv, "--await", 0))
 		await_end_of_stdin();
 	ready = now_ns();

@@ -26,6 +26,24 @@ bool charge_locked(uint32_t gpu, uint64_t bytes)
 	return pool_trim_all_locked(gpu) && machine_charge(&sim.mc, gpu, bytes);
 }
 
+bool charge_managed_locked(uint32_t gpu, uint64_t bytes)
+{
+	if (!sim.mc.m->swap_rate)
+		return charge_locked(gpu, bytes);
+	if (struck(gpu) || !host_has(bytes))
+		return false;
+	machine_manage(&sim.mc, gpu, bytes);
+	return true;
+}
+
+void uncharge_managed(uint32_t gpu, uint64_t bytes)
+{
+	if (sim.mc.m->swap_rate)
+		machine_unmanage(&sim.mc, gpu, bytes);
+	else
+		machine_uncharge(&sim.mc, gpu, bytes);
+}
+
 bool host_has(uint64_t bytes)
 {
 	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);

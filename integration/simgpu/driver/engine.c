@@ -57,6 +57,27 @@ static uint64_t take_turn(struct gpu *g, uint32_t gpu)
 	return clock_ns() + sim.mc.m->slice_ns;
 }
 
+/*
+ * What is managed of this process comes to the GPU before it computes: true if
+ * that took time, without the mutex. Nobody may think that the turn is overdue.
+ */
+static bool swap(uint32_t gpu)
+{
+	uint64_t rate = sim.mc.m->swap_rate, moved = rate ? machine_swap(&sim.mc, gpu) : 0, now;
+
+	if (!moved)
+		return false;
+	unlock();
+	now = clock_ns();
+	uint64_t until = now + (uint64_t)((double)moved / (double)rate * 1e9);
+
+	atomic_store(&sim.mc.m->gpu[gpu].since_ns, until);
+	clock_sleep_until(until, true);
+	atomic_fetch_add_explicit(&sim.mc.m->gpu[gpu].busy_ns, until - now, memory_order_relaxed);
+	lock();
+	return true;
+}
+
 /* Runs the step until it is over or the slice is. Lets the mutex go. */
 static void run_step(struct gpu *g, uint32_t gpu, struct op *op, uint64_t slice_end)
 {
@@ -136,6 +157,8 @@ static void *engine(void *arg)
 			idle(g, gpu);
 		} else if (!g->has_turn) {
 			slice_end = take_turn(g, gpu);
+		} else if (swap(gpu)) {
+			slice_end = clock_ns() + sim.mc.m->slice_ns;
 		} else {
 			if (clock_ns() >= slice_end)
 				slice_end = clock_ns() + sim.mc.m->slice_ns;

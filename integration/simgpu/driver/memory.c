@@ -19,9 +19,24 @@ static uint64_t charge_of(size_t size)
 	return size > UINT64_MAX - CHARGE_UNIT ? UINT64_MAX : (size + CHARGE_UNIT - 1) / CHARGE_UNIT * CHARGE_UNIT;
 }
 
-static bool charged(enum memory_kind kind)
+static bool charge(uint32_t gpu, enum memory_kind kind, size_t size)
 {
-	return kind == MEMORY_DEVICE || kind == MEMORY_MANAGED;
+	switch (kind) {
+	case MEMORY_DEVICE:
+		return charge_locked(gpu, charge_of(size));
+	case MEMORY_MANAGED:
+		return charge_managed_locked(gpu, charge_of(size));
+	default:
+		return host_has(size);
+	}
+}
+
+static void uncharge(uint32_t gpu, enum memory_kind kind, size_t size)
+{
+	if (kind == MEMORY_DEVICE)
+		machine_uncharge(&sim.mc, gpu, charge_of(size));
+	else if (kind == MEMORY_MANAGED)
+		uncharge_managed(gpu, charge_of(size));
 }
 
 /* The first entry whose base is above the address. */
@@ -116,8 +131,7 @@ static void give_back(const struct allocation *a)
 	case MEMORY_MAPPED:
 		break;
 	}
-	if (charged(a->kind))
-		machine_uncharge(&sim.mc, a->gpu, charge_of(a->size));
+	uncharge(a->gpu, a->kind, a->size);
 }
 
 static bool take(struct allocation *a)
@@ -138,11 +152,10 @@ CUresult memory_alloc_locked(struct context *ctx, size_t size, enum memory_kind 
 
 	if (size == 0)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (charged(kind) ? !charge_locked(ctx->gpu, charge_of(size)) : !host_has(size))
+	if (!charge(ctx->gpu, kind, size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (!take(&a)) {
-		if (charged(kind))
-			machine_uncharge(&sim.mc, ctx->gpu, charge_of(size));
+		uncharge(ctx->gpu, kind, size);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (!memory_place_locked(&a)) {

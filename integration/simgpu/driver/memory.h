@@ -19,6 +19,9 @@ CUresult memory_alloc_call(uint64_t *out, size_t size, enum memory_kind kind, un
 
 /* charge.c: device memory as a number. An injected fault strikes here. */
 bool charge_locked(uint32_t gpu, uint64_t bytes);
+/* Managed memory, which may be more than there is where it can move. */
+bool charge_managed_locked(uint32_t gpu, uint64_t bytes);
+void uncharge_managed(uint32_t gpu, uint64_t bytes);
 /* Whether the machine has so much at all: memory of the host is not counted. */
 bool host_has(uint64_t bytes);
 

@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #define SIM_MACHINE_MAGIC 0x5547504d4953ull /* "SIMPGU" */
-#define SIM_MACHINE_VERSION 3
+#define SIM_MACHINE_VERSION 4
 #define SIM_MAX_GPUS 16
 #define SIM_MAX_PROCS 1024
 #define SIM_PROC_WORDS (SIM_MAX_PROCS / 64)
@@ -89,7 +89,11 @@ struct sim_proc {
 	_Atomic uint32_t id;
 	uint32_t pid;    /* in its own pid namespace */
 	uint64_t tenant; /* inode of its mount namespace */
-	_Atomic uint64_t used[SIM_MAX_GPUS]; /* bytes of device memory */
+	_Atomic uint64_t used[SIM_MAX_GPUS]; /* bytes of device memory that stay there */
+	/* Managed memory that moves (swap.c), what of it is on the GPU, and when it was used there last. */
+	_Atomic uint64_t managed[SIM_MAX_GPUS];
+	_Atomic uint64_t resident[SIM_MAX_GPUS];
+	_Atomic uint64_t ran_ns[SIM_MAX_GPUS];
 	_Atomic uint32_t contexts[SIM_MAX_GPUS];
 	char name[16];
 };
@@ -102,6 +106,7 @@ struct sim_machine {
 	uint64_t context; /* bytes that each context costs */
 	uint64_t slice_ns;
 	uint64_t switch_ns;
+	uint64_t swap_rate; /* bytes of managed memory that move in a second; 0: it stays on the GPU */
 	char model[64];
 	_Atomic uint32_t next_proc;
 	_Atomic uint32_t rows; /* rows of procs ever used */
@@ -198,6 +203,16 @@ uint64_t machine_used(const struct machine *mc, uint32_t gpu);
 /* Charges bytes to this process if they fit, else returns false. */
 bool machine_charge(struct machine *mc, uint32_t gpu, uint64_t bytes);
 void machine_uncharge(struct machine *mc, uint32_t gpu, uint64_t bytes);
+/* What a process has on a GPU now. */
+uint64_t machine_has(const struct sim_proc *p, uint32_t gpu);
+
+/* Managed memory that moves (swap.c). More of it may be there than the GPU has. */
+void machine_manage(struct machine *mc, uint32_t gpu, uint64_t bytes);
+void machine_unmanage(struct machine *mc, uint32_t gpu, uint64_t bytes);
+/* Moves bytes of those who used the GPU least recently, but not of row `spare`, to the host. How many there were. */
+uint64_t machine_evict(struct machine *mc, uint32_t gpu, uint64_t bytes, int spare);
+/* What is managed of this process comes to the GPU, as far as there is room. How many bytes moved, in and out. */
+uint64_t machine_swap(struct machine *mc, uint32_t gpu);
 
 /* Turns: who runs on the GPU now (turn.c). One caller a process and GPU. */
 bool turn_take(struct machine *mc, uint32_t gpu); /* true: another process ran before */

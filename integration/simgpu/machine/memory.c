@@ -17,8 +17,13 @@ uint64_t machine_used(const struct machine *mc, uint32_t gpu)
 	uint64_t sum = atomic_load(&mc->m->gpu[gpu].is.foreign);
 
 	for (uint32_t row = 0; row < rows; row++)
-		sum += atomic_load(&mc->m->proc[row].used[gpu]);
+		sum += machine_has(&mc->m->proc[row], gpu);
 	return sum;
+}
+
+uint64_t machine_has(const struct sim_proc *p, uint32_t gpu)
+{
+	return atomic_load(&p->used[gpu]) + atomic_load(&p->resident[gpu]);
 }
 
 bool machine_charge(struct machine *mc, uint32_t gpu, uint64_t bytes)
@@ -33,7 +38,11 @@ bool machine_charge(struct machine *mc, uint32_t gpu, uint64_t bytes)
 	 */
 	for (int i = 0; i < TRIES; i++) {
 		atomic_fetch_add(own, bytes);
-		if (machine_used(mc, gpu) <= mc->m->memory)
+		uint64_t used = machine_used(mc, gpu);
+
+		if (used > mc->m->memory)
+			used -= machine_evict(mc, gpu, used - mc->m->memory, -1);
+		if (used <= mc->m->memory)
 			return true;
 		atomic_fetch_sub(own, bytes);
 		machine_bury_all(mc);

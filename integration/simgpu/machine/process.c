@@ -87,6 +87,8 @@ static void bury_locked(struct machine *mc, int row)
 		clear_bit(gpu->working, row);
 		clear_bit(gpu->wanting, row);
 		atomic_store(&p->used[g], 0);
+		atomic_store(&p->managed[g], 0);
+		atomic_store(&p->resident[g], 0);
 		atomic_store(&p->contexts[g], 0);
 		dead.row = row;
 		turn_pass(&dead, g);

@@ -54,7 +54,7 @@ static nvmlReturn_t compute(nvmlDevice_t h, const struct list *l)
 		uint32_t pid = pid_of(&nvml.mc, (int)i);
 
 		if (pid)
-			put(l, &n, pid, atomic_load(&p->used[gpu]));
+			put(l, &n, pid, machine_has(p, gpu));
 	}
 	if (atomic_load(&g->is.mps) == SIM_MPS_SERVER)
 		put(l, &n, MPS_SERVER_PID, 0);

@@ -18,7 +18,7 @@
 #define LARGEST_CONTEXT (256ull << 20)
 
 struct settings {
-	uint64_t gpus, memory, context, slice_us, switch_us, records;
+	uint64_t gpus, memory, context, slice_us, switch_us, swap_rate, records;
 	bool context_given;
 	const char *model, *dir;
 };
@@ -53,6 +53,7 @@ static void fill_machine(struct sim_machine *m, const struct settings *s)
 	m->context = s->context;
 	m->slice_ns = s->slice_us * 1000;
 	m->switch_ns = s->switch_us * 1000;
+	m->swap_rate = s->swap_rate;
 	snprintf(m->model, sizeof(m->model), "%s", s->model);
 	m->version = SIM_MACHINE_VERSION;
 	for (uint32_t g = 0; g < m->gpus; g++) {
@@ -124,6 +125,8 @@ int cmd_create(int argc, char **argv)
 			ok = parse_number(v, 1000000, &s.switch_us);
 		else if (strcmp(a, "--slice-us") == 0)
 			ok = parse_number(v, 1000000, &s.slice_us) && s.slice_us > 0;
+		else if (strcmp(a, "--swap-rate") == 0)
+			ok = parse_size(v, &s.swap_rate) && s.swap_rate > 0;
 		else if (strcmp(a, "--log-records") == 0)
 			ok = parse_number(v, 1ull << 28, &s.records) && s.records > 0;
 		else

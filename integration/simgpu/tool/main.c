@@ -11,7 +11,7 @@
 static const char help[] =
 	"usage:\n"
 	"  simgpu create --gpus N [--memory SIZE] [--model NAME] [--context-memory SIZE]\n"
-	"                [--switch-us N] [--slice-us N] [--log-records N] DIR\n"
+	"                [--switch-us N] [--slice-us N] [--swap-rate BYTES] [--log-records N] DIR\n"
 	"  simgpu log DIR [--follow]       the log as tab-separated values\n"
 	"  simgpu overlap DIR [--json]     how long work of several tenants was in flight at once\n"
 	"  simgpu inject DIR --gpu N ...   what the GPU suffers from now on, until it is changed or --clear:\n"
