@@ -81,7 +81,7 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		{"memory used", memoryText(v)},
 		{"weight", fmt.Sprint(v.GetWeight())},
 		{"priority", v.GetPriority()},
-		{"quantum", short(v.GetQuantum())},
+		{"quantum", quantumText(v)},
 		{"min share", share(v.GetMinShare())},
 		{"max share", share(v.GetMaxShare())},
 		{"policy", v.GetPolicy()},
@@ -99,6 +99,13 @@ func writeVGPU(w io.Writer, v *v1.VGPU) error {
 		rows = append(rows, [2]string{"note", note})
 	}
 	return writeRows(w, rows)
+}
+
+func quantumText(v *v1.VGPU) string {
+	if v.GetSwap() == nil {
+		return short(v.GetQuantum())
+	}
+	return fmt.Sprintf("%s; its memory takes %s to come back after others", short(v.GetQuantum()), short(v.GetSwap()))
 }
 
 func podText(p *v1.Pod) string {

@@ -67,7 +67,7 @@ func (f vgpud) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) 
 		{
 			Id: "0123456789abcdef", Container: &v1.Container{Containerd: "/c.sock", Namespace: "default", Id: "train"},
 			State: "HOLDING", Gpus: []string{"GPU-1"}, Count: 1, MemoryBytes: 1 << 30, Weight: 100, MinShare: .25, MaxShare: .5, Priority: "normal",
-			Quantum: durationpb.New(20 * time.Millisecond), Clients: 2, Created: when,
+			Quantum: durationpb.New(2 * time.Second), Swap: durationpb.New(20 * time.Millisecond), Clients: 2, Created: when,
 			Usage: &v1.Usage{
 				Held: durationpb.New(1234567 * time.Microsecond), Waited: durationpb.New(3 * time.Millisecond),
 				Turns: 7, Drains: 2, Overruns: 1, Submissions: 99, Lingered: durationpb.New(time.Millisecond),

@@ -46,6 +46,7 @@ type vgpuJSON struct {
 	Memory       []memoryJSON  `json:"memory"`
 	Observers    uint32        `json:"observers"`
 	Overrun      string        `json:"overrun"`
+	SwapNS       int64         `json:"swap_ns"`
 	Pod          *podJSON      `json:"pod"` // null: its container is in none
 	Guests       []guestJSON   `json:"guests"`
 }
@@ -185,7 +186,7 @@ func vgpusJSON(all []*v1.VGPU) []vgpuJSON {
 			Created: v.GetCreated().AsTime().Format(time.RFC3339Nano), Reason: v.GetReason(),
 			Rubbish: v.GetRubbish(), Ungated: v.GetUngated(), UnknownNames: v.GetUnknownNames(), Policy: v.GetPolicy(),
 			Gang: v.GetGang(), Model: v.GetModel(), UUIDs: append([]string{}, v.GetUuids()...), Bind: v.GetBind(), WhenFull: v.GetWhenFull(),
-			Memory: asMemory(v.GetMemory()), Observers: v.GetObservers(), Overrun: v.GetOverrun(), Pod: asPod(v.GetPod()),
+			Memory: asMemory(v.GetMemory()), Observers: v.GetObservers(), Overrun: v.GetOverrun(), SwapNS: ns(v.GetSwap()), Pod: asPod(v.GetPod()),
 			Guests: asGuests(v.GetGuests()),
 		})
 	}

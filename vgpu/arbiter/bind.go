@@ -253,8 +253,8 @@ func (e *Engine) CanChange(id ID, req request.Request) error {
 	for _, g := range v.gpus {
 		if more := req.MemoryBytes; more > v.req.MemoryBytes {
 			there := v.reservation.on(g)
-			if others := g.ledger - there; others+max(more, there) > g.memory {
-				return fmt.Errorf("%s: %s of %s of memory are reserved for others, %s are asked for", g.uuid, quantity(others), quantity(g.memory), quantity(more))
+			if others := g.ledger - there; more > g.memory || others+max(more, there) > g.memory+g.beyond {
+				return fmt.Errorf("%s: %s of %s of memory are reserved for others, %s are asked for", g.uuid, quantity(others), quantity(g.memory+g.beyond), quantity(more))
 			}
 			if why := e.breaks(g, v, more); why != "" {
 				return fmt.Errorf("%s: %s", g.uuid, why)

@@ -44,6 +44,10 @@
 // How long a GPU stays with one that became idle while others wait is learned
 // from its own idle gaps (linger.go).
 //
+// Where vGPUs use more memory of a GPU than it has, what one of them had there must
+// be brought back when it comes after others. The caller says how long that takes
+// (Swaps); turns are as long as it takes for that to be a small part of them (swap.go).
+//
 // All GPUs of a vGPU, and of all vGPUs of a gang (gang.go), are granted together
 // or not at all. While one that waits for several GPUs is first on all of them
 // it keeps others from those that are free: for no longer than the holders'

@@ -3,6 +3,7 @@
 package arbiter
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -33,8 +34,16 @@ type Config struct {
 	// idle use its part of one window at once, a guarantee makes up for at most
 	// one window.
 	Window time.Duration
-	// SwitchCost is how much GPU time it costs to go from one vGPU to another.
+	// SwitchCost is how much GPU time it costs to go from one vGPU to another
+	// whose memory is there.
 	SwitchCost time.Duration
+	// SwapShare is which part of a turn may go into bringing back the memory of its
+	// vGPU: the quantum is raised for that (swap.go), up to LongestQuantum.
+	SwapShare      float64
+	LongestQuantum time.Duration
+	// Oversubscription is how much memory may be reserved of a GPU, over what it
+	// has; 1 or more. No vGPU gets more than the GPU has.
+	Oversubscription float64
 	// Linger is how long a GPU is kept for a vGPU that became idle: learned from
 	// its gaps (the default), never, or always the same.
 	Linger Linger
@@ -55,6 +64,8 @@ const (
 	DefaultAgeing        = 5 * time.Second
 	DefaultWindow        = time.Second
 	DefaultSwitchCost    = 50 * time.Microsecond
+	DefaultSwapShare     = 0.01
+	DefaultLongest       = 10 * time.Second // LongestQuantum
 )
 
 // Engine is the state machine. It is not safe for concurrent use.
@@ -82,6 +93,7 @@ type gpu struct {
 	model  string
 	memory uint64
 	free   uint64 // of it, as the driver says; memory if it said nothing
+	beyond uint64 // may be reserved beyond it
 	down   string // why it takes no grants and no binds; empty if it does
 	cordon string // why it takes no binds
 	policy Policy // zero: the node's
@@ -128,6 +140,7 @@ type vgpu struct {
 	armed   time.Duration // what the last Arm said; 0: nothing
 
 	released time.Duration // when its last turn ended by itself; 0: it did not
+	swap     time.Duration // see swap.go
 	history  history
 	usage    Usage
 }
@@ -146,11 +159,16 @@ func New(cfg Config) *Engine {
 		{&cfg.Ageing, DefaultAgeing},
 		{&cfg.Window, DefaultWindow},
 		{&cfg.SwitchCost, DefaultSwitchCost},
+		{&cfg.LongestQuantum, DefaultLongest},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
 	}
+	if cfg.SwapShare <= 0 {
+		cfg.SwapShare = DefaultSwapShare
+	}
+	cfg.Oversubscription = max(cfg.Oversubscription, 1)
 	cfg.Overrun = max(cfg.Overrun, request.Corun)
 	cfg.Stall = min(cfg.Stall, cfg.DrainDeadline/2)
 	return &Engine{
@@ -215,6 +233,8 @@ func (e *Engine) about(now time.Duration, v *vgpu, ev Event) {
 		}
 	case Deadline:
 		e.expired(now, v, ev)
+	case Swaps:
+		e.swaps(now, v, ev.Swap)
 	case Runs:
 		v.still = v.still && !(v.in && v.gang.late)
 	}
@@ -276,13 +296,18 @@ func (e *Engine) removed(now time.Duration, v *vgpu) {
 func (e *Engine) changed(now time.Duration, v *vgpu, req request.Request) {
 	req.Count = v.req.Count
 	e.reserves(v, v.gpus, func() { v.req = req })
-	t := v.gang
-	before := t.quantum
+	before := v.gang.quantum
 	e.settle(now, v)
-	if t.state == Holding && t.resumes == 0 && t.quantum != before {
-		t.end = t.granted + t.quantum // of the turn that runs, too
-	}
+	v.gang.requantum(before)
 	e.room = true
+}
+
+// requantum lets a quantum that was another one before hold for the turn that runs,
+// too.
+func (t *gang) requantum(before time.Duration) {
+	if t.state == Holding && t.resumes == 0 && t.quantum != before {
+		t.end = t.granted + t.quantum
+	}
 }
 
 func (e *Engine) gpuUp(now time.Duration, ev Event) {
@@ -296,6 +321,7 @@ func (e *Engine) gpuUp(now time.Duration, ev Event) {
 		g.free = ev.MemoryBytes
 	}
 	g.model, g.memory, g.down = ev.Model, ev.MemoryBytes, ""
+	g.beyond = uint64(math.Round(float64(g.memory)*e.cfg.Oversubscription)) - g.memory
 	e.room = true
 	e.touchAround(g)
 	for _, id := range e.IDs() { // in an order that does not change

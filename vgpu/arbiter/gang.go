@@ -22,7 +22,8 @@ type gang struct {
 	// nothing, but may wait.
 	late bool
 
-	settings         // its members' strongest
+	settings                       // its members' strongest; quantum as swap raises it
+	swap             time.Duration // the longest of its members
 	minimum, maximum bucket
 
 	arrival uint64           // among all that ever became pending
@@ -118,6 +119,7 @@ func (e *Engine) combine(now time.Duration, t *gang) {
 			t.max = v.max
 		}
 	}
+	e.raise(t)
 	if t.class != before.class {
 		e.residence++
 	}

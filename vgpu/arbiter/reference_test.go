@@ -45,6 +45,7 @@ type refUnit struct {
 	members []*refVGPU
 	refSettings
 	minimum, maximum refBucket
+	swap             time.Duration // what the dearest member takes to come back
 
 	queued  bool
 	arrival int
@@ -70,6 +71,7 @@ type refVGPU struct {
 	req  request.Request
 	refSettings
 	gpus    []UUID
+	swap    time.Duration
 	waits   bool
 	in      bool // its part of the turn is not over
 	beside  bool // and drains beside the holder since a restart
@@ -380,6 +382,13 @@ func (r *reference) combine(u *refUnit) {
 			s.max = v.max
 		}
 	}
+	u.swap = 0
+	for _, v := range u.members {
+		u.swap = max(u.swap, v.swap)
+	}
+	if u.swap*4 > s.turn { // the share in a history is a quarter
+		s.turn = max(s.turn, min(u.swap*4, r.cfg.LongestQuantum))
+	}
 	u.refSettings = s
 	full := func(part int) int { return int(r.cfg.Window) * part / 1e6 * 1e6 }
 	if s.min != old.min {
@@ -564,9 +573,13 @@ func (r *reference) about(v *refVGPU, ev Event) {
 			return
 		}
 		r.combine(u)
-	case Changed:
-		ev.Request.Count = v.req.Count
-		v.req = ev.Request
+	case Changed, Swaps:
+		if ev.Kind == Swaps {
+			v.swap = ev.Swap
+		} else {
+			ev.Request.Count = v.req.Count
+			v.req = ev.Request
+		}
 		before := u.refSettings.turn
 		r.settle(v)
 		if u.turn == "holds" && u.resumes == 0 && u.refSettings.turn != before {
@@ -860,7 +873,7 @@ func (r *reference) mayRevoke(u *refUnit) {
 		if w == u || !r.eligible(w) || !shares(sorted(u.has), w.gpus()) {
 			continue
 		}
-		if u.resumes > 0 || passed >= u.quantum || passed >= r.cfg.MinTurn && (w.class > u.class || w.min > 0) || u.changed(r) {
+		if u.resumes > 0 || passed >= u.quantum || passed >= u.swap+r.cfg.MinTurn && (w.class > u.class || w.min > 0) || u.changed(r) {
 			return
 		}
 	}

@@ -126,7 +126,7 @@ func (g *gpu) promised() (sum uint64) {
 
 // claimable is how many bytes of g may be promised, and reserved beside that.
 func (g *gpu) claimable() uint64 {
-	most := g.memory
+	most := g.memory + g.beyond
 	for _, p := range g.promises {
 		most = max(most, p.claimable)
 	}
@@ -214,9 +214,11 @@ func (e *Engine) lacks(g *gpu, v *vgpu) string {
 		return "" // the driver's count has what the others use as well
 	}
 	switch more := asked - there; {
-	case g.ledger+more > g.memory:
-		return fmt.Sprintf("%s of %s of memory are reserved, %s more are asked for", quantity(g.ledger), quantity(g.memory), quantity(more))
-	case more > g.free:
+	case asked > g.memory:
+		return fmt.Sprintf("has %s of memory, %s are asked for", quantity(g.memory), quantity(asked))
+	case g.ledger+more > g.memory+g.beyond:
+		return fmt.Sprintf("%s of %s of memory are reserved, %s more are asked for", quantity(g.ledger), quantity(g.memory+g.beyond), quantity(more))
+	case more > g.free+g.beyond:
 		return fmt.Sprintf("%s of %s of memory are free in the driver's count, %s are asked for", quantity(g.free), quantity(g.memory), quantity(more))
 	}
 	return e.breaks(g, v, asked)

@@ -52,6 +52,12 @@ func TestScenarios(t *testing.T) {
 							cfg.Stall = parseDuration(t, d, a.Vals[0])
 						case "switch-cost":
 							cfg.SwitchCost = parseDuration(t, d, a.Vals[0])
+						case "swap-share":
+							fmt.Sscan(a.Vals[0], &cfg.SwapShare)
+						case "longest-quantum":
+							cfg.LongestQuantum = parseDuration(t, d, a.Vals[0])
+						case "oversubscription":
+							fmt.Sscan(a.Vals[0], &cfg.Oversubscription)
 						case "overrun":
 							var err error
 							if cfg.Overrun, err = request.ParseOverrun(a.Vals[0]); err != nil {
@@ -142,7 +148,7 @@ func parseDuration(t *testing.T, d *datadriven.TestData, s string) time.Duration
 
 var eventKinds = map[string]Kind{
 	"added": Added, "removed": Removed, "changed": Changed, "bind": Bind, "unused": Unused,
-	"pending": Pending, "complete": Complete, "drained": Drained, "deadline": Deadline, "runs": Runs,
+	"pending": Pending, "complete": Complete, "drained": Drained, "deadline": Deadline, "runs": Runs, "swaps": Swaps,
 	"gpu-up": GPUUp, "gpu-down": GPUDown, "adopted": Adopted,
 	"cordon": Cordon, "gpu-memory": GPUMemory, "set-policy": SetPolicy, "promised": Promised,
 }
@@ -185,6 +191,8 @@ func parseEvent(t *testing.T, d *datadriven.TestData, fields []string) Event {
 			ev.Request.Model, ev.Model = value, value
 		case "reason":
 			ev.Reason = value
+		case "swap":
+			ev.Swap = parseDuration(t, d, value)
 		case "last":
 			ev.LastWork = parseDuration(t, d, value)
 		case "idle":

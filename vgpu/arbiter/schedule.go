@@ -103,7 +103,7 @@ func (e *Engine) contend(now time.Duration, g *gpu) {
 // wanted says whether somebody waits behind the holder t, whether it is somebody
 // who should not wait for a linger, and when its turn must end, if it must.
 func (e *Engine) wanted(now time.Duration, t *gang) (wanted, urgent bool, end time.Duration) {
-	early := min(t.granted+e.cfg.MinTurn, t.end)
+	early := min(t.granted+t.swap+e.cfg.MinTurn, t.end) // it computes when its memory is back
 	for _, g := range t.gpus {
 		if g.waiting.alike() && g.down == "" {
 			if len(g.waiting.all) == 0 {

@@ -55,6 +55,8 @@ type Status struct {
 	Policy  request.Preset  // that is in force for it
 	Overrun request.Overrun // likewise
 	Usage   Usage           // of the turns that ended
+	Quantum time.Duration   // that is in force for it, of its gang if it is in one
+	Swap    time.Duration   // as the last Swaps said
 }
 
 // VGPU is the status of one vGPU.
@@ -63,7 +65,7 @@ func (e *Engine) VGPU(id ID) (Status, bool) {
 	if v == nil {
 		return Status{}, false
 	}
-	s := Status{State: v.state(), GPUs: v.uuids, Reason: v.reason, Policy: e.policy(v).Preset, Overrun: e.overrunOf(v), Usage: v.usage}
+	s := Status{State: v.state(), GPUs: v.uuids, Reason: v.reason, Policy: e.policy(v).Preset, Overrun: e.overrunOf(v), Usage: v.usage, Quantum: v.gang.quantum, Swap: v.swap}
 	switch s.State {
 	case Waiting:
 		s.Since = v.since
@@ -125,6 +127,7 @@ type GPUStatus struct {
 	// Promised are the bytes that are kept for claims, Guests those of Ledger that
 	// were not promised here to who reserved them.
 	Promised, Guests uint64
+	Memory           uint64 // bytes that may be reserved
 	Usage            Usage
 }
 
@@ -149,7 +152,7 @@ func (e *Engine) GPU(uuid UUID) (GPUStatus, bool) {
 func (g *gpu) status() GPUStatus {
 	s := GPUStatus{
 		UUID: g.uuid, Down: g.down, Cordon: g.cordon, Policy: g.policy, Bound: g.bound, Pending: len(g.waiting.all),
-		Ledger: g.ledger, Promised: g.promised(), Guests: g.guests, Usage: g.usage,
+		Ledger: g.ledger, Promised: g.promised(), Guests: g.guests, Memory: g.memory + g.beyond, Usage: g.usage,
 	}
 	if g.holder != nil {
 		s.Holder, s.Drains = g.holder.on(g), g.holder.state == Draining

@@ -52,6 +52,10 @@ const (
 	// others is accounted.
 	Runs
 
+	// Swaps: VGPU, Swap: how long it takes to bring the memory of VGPU back to its GPU
+	// when others had that; 0: all that is used there fits.
+	Swaps
+
 	GPUUp     // GPU, Model, MemoryBytes: a GPU can be granted; Usage: what it had before a restart
 	GPUDown   // GPU, Reason: it takes no new grant and no new bind
 	Cordon    // GPU, Reason: it takes no new bind; those that live there stay; empty: it does again
@@ -97,6 +101,7 @@ type Event struct {
 	Lingered time.Duration // Complete, Drained: of the idle time, what passed while somebody waited
 	Gaps     *Gaps         // Complete, Drained: the idle gaps inside the turn; may be nil
 	Waiting  bool          // Complete, Drained, Adopted, Deadline
+	Swap     time.Duration // Swaps
 	Progress bool          // Deadline
 	Advanced bool          // Deadline
 

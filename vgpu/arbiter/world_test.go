@@ -74,6 +74,7 @@ func play(h []byte, seen map[string]int, trace *strings.Builder) (said string) {
 	w := &world{
 		cfg: Config{
 			Quantum: 10, DrainDeadline: 30, Stall: 8, MinTurn: 2, Ageing: 60, Window: 50, SwitchCost: 10,
+			SwapShare: .25, LongestQuantum: 30,
 			Overrun: request.Overrun(1 + h[0]%3), Binding: Binding(h[1] % 5), Policy: policyOf(h[2] / 4),
 		},
 		up: make(map[UUID]bool), cordoned: make(map[UUID]bool), free: make(map[UUID]uint64),
@@ -366,7 +367,7 @@ func (w *world) act(v *tenant, a Action, ev Event, late bool) {
 		if a.Linger > 0 {
 			w.saw("take with linger")
 		}
-		if a.Linger < 0 || a.Linger > 4*w.cfg.SwitchCost {
+		if a.Linger < 0 || a.Linger > 4*(w.cfg.SwitchCost+w.unit(v).swap) {
 			w.fail("%s lingers for %v", v.id, a.Linger)
 		}
 	case Keep:
@@ -447,6 +448,9 @@ func (w *world) check() {
 		}
 		if u.turn != "holds" || u.native {
 			continue
+		}
+		if u.swap > 0 && u.quantum > w.cfg.Quantum && u.quantum == time.Duration(float64(u.swap)/w.cfg.SwapShare) {
+			w.saw("a quantum was raised")
 		}
 		want, either := w.ref.wanted(u, func(x *refUnit) bool {
 			due := w.vgpus[x.members[0].id].armed
@@ -709,7 +713,10 @@ func (w *world) move(m []byte) {
 	who := m[1]
 	anybody := func(*tenant) bool { return true }
 	switch m[0] % 36 {
-	case 0: // nothing: what a history is shrunk to
+	case 0: // with only zeros nothing: what a history is shrunk to
+		if v := w.pick(who, anybody); v != nil && m[2] != 0 {
+			w.step(Event{Kind: Swaps, VGPU: v.id, Swap: time.Duration([]int{0, 1, 3, 20}[m[2]%4])})
+		}
 	case 1, 32, 33:
 		if len(w.vgpus) >= 7 {
 			return
@@ -899,7 +906,7 @@ func (w *world) calm() {
 var kindNames = map[Kind]string{
 	Added: "added", Removed: "removed", Changed: "changed", Bind: "bind", Unused: "unused", Pending: "pending",
 	Complete: "complete", Drained: "drained", Deadline: "deadline", GPUUp: "gpu-up", GPUDown: "gpu-down",
-	Cordon: "cordon", GPUMemory: "gpu-memory", SetPolicy: "set-policy", Promised: "promised", Adopted: "adopted",
+	Cordon: "cordon", GPUMemory: "gpu-memory", SetPolicy: "set-policy", Promised: "promised", Adopted: "adopted", Swaps: "swaps",
 	Bound: "bound", BindWaits: "bind-waits", Unbindable: "unbindable", Grant: "grant", Take: "take", Keep: "keep",
 	Revoke: "revoke", Resume: "resume", Arm: "arm", Overrun: "overrun", Account: "account",
 }
@@ -923,5 +930,5 @@ func (ev Event) describe() string {
 			s += " " + f.name
 		}
 	}
-	return fmt.Sprintf("%s %v last=%d idle=%d since=%d", s, ev.GPUs, ev.LastWork, ev.Idle, ev.Since)
+	return fmt.Sprintf("%s %v last=%d idle=%d since=%d swap=%d", s, ev.GPUs, ev.LastWork, ev.Idle, ev.Since, ev.Swap)
 }

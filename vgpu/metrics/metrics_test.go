@@ -37,7 +37,7 @@ func (node) List(context.Context, *v1.ListRequest) (*v1.ListResponse, error) {
 	return &v1.ListResponse{Vgpus: []*v1.VGPU{
 		{Id: "00aa", Container: &v1.Container{Namespace: "ns", Id: "train"}, State: "DRAINING", Usage: &v1.Usage{Turns: 99}}, // it had another instance
 		{
-			Id: "00aa", Container: &v1.Container{Namespace: "ns", Id: "train"}, Pod: &v1.Pod{Namespace: "ml", Name: "train-0", Container: "main"}, State: "HOLDING", Clients: 2, Rubbish: 1, Ungated: 3, UnknownNames: 4,
+			Id: "00aa", Container: &v1.Container{Namespace: "ns", Id: "train"}, Pod: &v1.Pod{Namespace: "ml", Name: "train-0", Container: "main"}, State: "HOLDING", Quantum: durationpb.New(2 * time.Second), Swap: durationpb.New(20 * time.Millisecond), Clients: 2, Rubbish: 1, Ungated: 3, UnknownNames: 4,
 			Usage:  &v1.Usage{Held: durationpb.New(1500 * time.Millisecond), Waited: durationpb.New(time.Second), Turns: 7, Drains: 2, Overruns: 1, Submissions: 99, Lingered: durationpb.New(time.Millisecond)},
 			Memory: []*v1.Memory{{Gpu: "GPU-1", LimitBytes: 1 << 30, UsedBytes: 1 << 20}},
 		},
@@ -105,6 +105,7 @@ func TestAScrape(t *testing.T) {
 		`vgpu_info{container="train",id="00aa",namespace="ns",pod="train-0",pod_container="main",pod_namespace="ml"} 1`,
 		`vgpu_info{container="bad?",id="00bb",namespace="k8s.io",pod="",pod_container="",pod_namespace=""} 1`,
 		`vgpu_state{container="train",id="00aa",namespace="ns",state="HOLDING"} 1`, `vgpu_state{container="train",id="00aa",namespace="ns",state="IDLE"} 0`,
+		"vgpu_quantum_seconds" + train + "2", "vgpu_swap_seconds" + train + "0.02",
 		`vgpu_memory_used_bytes{container="train",gpu="GPU-1",id="00aa",namespace="ns"} 1.048576e+06`,
 		`vgpu_memory_limit_bytes{container="train",gpu="GPU-1",id="00aa",namespace="ns"} 1.073741824e+09`,
 		`vgpu_state{container="bad?",id="00bb",namespace="k8s.io",state="UNBOUND"} 1`,

@@ -18,7 +18,7 @@ var vgpuStates = []string{"UNBOUND", "IDLE", "PENDING", "HOLDING", "DRAINING", "
 type vgpuDescs struct {
 	held, waited, lingered, turns, drains, overruns, submissions, unhooked, unknown, rubbish *prometheus.Desc
 
-	processes, observers, state, memoryUsed, memoryLimit, info *prometheus.Desc
+	processes, observers, state, memoryUsed, memoryLimit, quantum, swap, info *prometheus.Desc
 }
 
 func (c *collector) describeVGPUs() {
@@ -38,6 +38,8 @@ func (c *collector) describeVGPUs() {
 		rubbish:     of("rubbish_connections_total", "Connections that were closed because of what came over them."),
 		processes:   of("processes", "Connected processes."),
 		observers:   of("observers", "Connected processes that use NVML alone and keep the vGPU on its GPUs."),
+		quantum:     of("quantum_seconds", "Quantum that is in force."),
+		swap:        of("swap_seconds", "Time that it takes to bring the memory of the vGPU back to its GPU after others; 0 if all that is used there fits."),
 		info:        of("info", "Always 1; the pod of the vGPU's container, empty if it is in none.", "pod_namespace", "pod", "pod_container"),
 		state:       of("state", "1 for the state in which the vGPU is, 0 for the others.", "state"),
 		memoryUsed:  of("memory_used_bytes", "Memory of the GPU that the processes of the vGPU use, with what the driver needs for them.", "gpu"),
@@ -67,6 +69,8 @@ func (c *collector) collectVGPUs(ch chan<- prometheus.Metric, all []*v1.VGPU) {
 		counter(ch, d.rubbish, float64(v.GetRubbish()), labels...)
 		gauge(ch, d.processes, float64(v.GetClients()), labels...)
 		gauge(ch, d.observers, float64(v.GetObservers()), labels...)
+		gauge(ch, d.quantum, seconds(v.GetQuantum()), labels...)
+		gauge(ch, d.swap, seconds(v.GetSwap()), labels...)
 		gauge(ch, d.info, 1, append(labels[:len(labels):len(labels)], utf8(v.GetPod().GetNamespace()), utf8(v.GetPod().GetName()), utf8(v.GetPod().GetContainer()))...)
 		states(ch, d.state, vgpuStates, v.GetState(), labels...)
 		for _, m := range v.GetMemory() {

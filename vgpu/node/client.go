@@ -91,6 +91,11 @@ func (l *loop) died(c *client) {
 	v := c.v
 	l.drop(c)
 	l.recovered() // it may have been the one that was waited for
+	for _, uuid := range v.bound {
+		if g := l.gpus[uuid]; g != nil {
+			l.lookAtSwaps(g)
+		}
+	}
 	l.settle(v)
 	l.unused(v)
 }

@@ -67,12 +67,19 @@ type EngineConfig struct {
 	Overrun       string   `toml:"overrun"`
 	Linger        string   `toml:"linger"`
 	SwitchCost    Duration `toml:"switch_cost"`
-	Policy        string   `toml:"policy"`
-	Slots         int      `toml:"slots"`
-	Absence       string   `toml:"absence"`
-	AbsenceAfter  Duration `toml:"absence_after"`
-	Binding       string   `toml:"binding"`
-	Seed          uint64   `toml:"seed"` // of the random binding
+	// More memory may be reserved than a GPU has by Oversubscription; what does not
+	// fit moves at SwapRate bytes a second (a quantity).
+	Oversubscription float64  `toml:"oversubscription"`
+	SwapRate         string   `toml:"swap_rate"`
+	SwapShare        float64  `toml:"swap_share"`
+	LongestQuantum   Duration `toml:"longest_quantum"`
+
+	Policy       string   `toml:"policy"`
+	Slots        int      `toml:"slots"`
+	Absence      string   `toml:"absence"`
+	AbsenceAfter Duration `toml:"absence_after"`
+	Binding      string   `toml:"binding"`
+	Seed         uint64   `toml:"seed"` // of the random binding
 }
 
 // arbiter is the engine's form of a configuration that was checked.
@@ -85,9 +92,19 @@ func (c EngineConfig) arbiter() arbiter.Config {
 		Quantum: time.Duration(c.Quantum), DrainDeadline: time.Duration(c.DrainDeadline),
 		MinTurn: time.Duration(c.MinTurn), Ageing: time.Duration(c.Ageing), Window: time.Duration(c.Window),
 		Stall: time.Duration(c.Stall), Overrun: overrun, Linger: linger, SwitchCost: time.Duration(c.SwitchCost),
+		Oversubscription: c.Oversubscription, SwapShare: c.SwapShare, LongestQuantum: time.Duration(c.LongestQuantum),
 		Policy:  arbiter.Policy{Preset: policy, Slots: c.Slots},
 		Binding: binding, Seed: c.Seed,
 	}
+}
+
+// swaps is how many bytes a second move where memory is oversubscribed; 0: it is not.
+func (c EngineConfig) swaps() float64 {
+	if c.Oversubscription <= 1 {
+		return 0
+	}
+	rate, _ := request.ParseBytes(c.SwapRate)
+	return float64(rate)
 }
 
 // What clients do while vgpud is away for long.
@@ -137,6 +154,7 @@ func DefaultConfig() Config {
 			MinTurn: Duration(arbiter.DefaultMinTurn), Ageing: Duration(arbiter.DefaultAgeing),
 			Window: Duration(arbiter.DefaultWindow), Stall: Duration(arbiter.DefaultStall),
 			Overrun: request.Corun.String(), Linger: arbiter.LearnedLinger.String(), SwitchCost: Duration(arbiter.DefaultSwitchCost),
+			Oversubscription: 1, SwapRate: "10G", SwapShare: arbiter.DefaultSwapShare, LongestQuantum: Duration(arbiter.DefaultLongest),
 			Policy: request.Default.String(), Slots: arbiter.DefaultSlots,
 			Absence: absenceWait, AbsenceAfter: Duration(time.Minute),
 			Binding: arbiter.LeastWait.String(),
@@ -250,11 +268,21 @@ func (c *Config) Check() error {
 		{"engine.window", c.Engine.Window, 10 * time.Millisecond, time.Hour},
 		{"engine.stall", c.Engine.Stall, time.Millisecond, time.Minute},
 		{"engine.switch_cost", c.Engine.SwitchCost, time.Microsecond, 100 * time.Millisecond},
+		{"engine.longest_quantum", c.Engine.LongestQuantum, time.Duration(c.Engine.Quantum), 10 * time.Minute},
 		{"engine.absence_after", c.Engine.AbsenceAfter, time.Second, 24 * time.Hour},
 	} {
 		if v := time.Duration(d.value); v < d.least || v > d.top {
 			bad(d.key, v, fmt.Sprintf("from %s to %s", d.least, d.top))
 		}
+	}
+	if o := c.Engine.Oversubscription; !(o >= 1 && o <= 100) { // also not a number
+		bad("engine.oversubscription", o, "from 1 to 100")
+	}
+	if rate, ok := request.ParseBytes(c.Engine.SwapRate); !ok || rate < 1<<20 {
+		bad("engine.swap_rate", c.Engine.SwapRate, "a quantity of bytes a second, such as 10G, and 1Mi at least")
+	}
+	if s := c.Engine.SwapShare; !(s >= .001 && s <= .5) {
+		bad("engine.swap_share", s, "from 0.001 to 0.5")
 	}
 	if _, err := arbiter.ParseBinding(c.Engine.Binding); err != nil {
 		bad("engine.binding", c.Engine.Binding, "one of "+strings.Join(arbiter.Bindings(), ", "))

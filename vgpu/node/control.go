@@ -532,7 +532,7 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 		State: s.State.String(), Count: uint32(v.req.Count), MemoryBytes: v.req.MemoryBytes,
 		Weight: uint32(cmp.Or(v.req.Weight, request.DefaultWeight)), Priority: v.req.Priority.String(),
 		MinShare: v.req.MinShare, MaxShare: v.req.MaxShare,
-		Quantum: durationpb.New(v.req.Quantum), Usage: u,
+		Quantum: durationpb.New(s.Quantum), Usage: u,
 		Created: timestamppb.New(v.rec.Created), Reason: s.Reason,
 		Rubbish: v.rubbish, Ungated: told.unhooked, UnknownNames: told.unknown, Policy: s.Policy.String(),
 		Gang: v.req.Gang, Model: v.req.Model, Bind: v.req.Bind.String(), WhenFull: v.req.WhenFull.String(),
@@ -555,8 +555,8 @@ func (l *loop) describe(v *vgpu) *v1.VGPU {
 	if s.State == arbiter.Holding && v.idle() {
 		out.State = arbiter.Idle.String()
 	}
-	if v.req.Quantum == 0 {
-		out.Quantum = durationpb.New(l.quantum)
+	if s.Swap > 0 {
+		out.Swap = durationpb.New(s.Swap)
 	}
 	switch {
 	case v.removed:

@@ -116,10 +116,10 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 	boot := bootID()
 	l := &loop{
 		log: log, clock: newClock(), poller: p, store: st, boot: boot, accounts: openAccounts(filepath.Join(state.dir, accountsFile), boot, log),
-		quantum: time.Duration(cfg.Engine.Quantum), drain: time.Duration(cfg.Engine.DrainDeadline),
+		drain: time.Duration(cfg.Engine.DrainDeadline),
 		queue: time.Duration(cfg.Engine.QueueBound), budget: time.Duration(cfg.Engine.DrainBudget),
 		inventory: inventory, openCLOnCPU: cfg.Simulated.OpenCLCPU && strings.HasPrefix(inventory.Name(), "sim:"),
-		absence: cfg.Engine.absence(),
+		absence: cfg.Engine.absence(), swapRate: cfg.Engine.swaps(),
 		engine:  arbiter.New(cfg.Engine.arbiter()),
 		vgpus:   make(map[arbiter.ID]*vgpu),
 		current: make(map[string]*vgpu),

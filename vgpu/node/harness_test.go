@@ -61,7 +61,9 @@ type settings struct {
 	quiet          bool
 	overrun        string
 	metrics        string
-	edit           func(*loop) // before anything is served
+	// oversubscription of memory, that moves at 400 GiB a second
+	oversubscription float64
+	edit             func(*loop) // before anything is served
 }
 
 func (s settings) config(state string) Config {
@@ -79,6 +81,9 @@ func (s settings) config(state string) Config {
 	}
 	if s.overrun != "" {
 		cfg.Engine.Overrun = s.overrun
+	}
+	if s.oversubscription != 0 {
+		cfg.Engine.Oversubscription, cfg.Engine.SwapRate = s.oversubscription, "400Gi"
 	}
 	cfg.Metrics = s.metrics
 	cfg.Engine.Quantum, cfg.Engine.DrainDeadline = Duration(s.quantum), Duration(s.drain)

@@ -147,7 +147,7 @@ func (l *loop) memoryLimit(v *vgpu, uuid arbiter.UUID) uint64 {
 		return 0
 	}
 	s, _ := l.engine.GPU(uuid)
-	return minus(g.MemoryBytes, s.Promised+s.Guests)
+	return min(minus(s.Memory, s.Promised+s.Guests), g.MemoryBytes)
 }
 
 // memorySharers are the vGPUs that share a limit with v on a GPU, v the first of

@@ -21,10 +21,10 @@ type loop struct {
 	store    *store
 	accounts *accounts
 	boot     string
-	quantum  time.Duration // of a vGPU that asked for none
 	drain    time.Duration // drain deadline
 	queue    time.Duration // of work may be in flight
 	budget   time.Duration // likewise while somebody waits
+	swapRate float64       // bytes a second that move where memory is oversubscribed; 0: it is not
 	absence  time.Duration // after which clients go on without vgpud; 0: never
 	freezer  freezer
 
@@ -78,6 +78,8 @@ type gpuState struct {
 	policy     arbiter.Policy // its own; zero: the node's
 	memoryFree *uint64        // bytes, as the driver says; nil: not known
 	look       processLook
+	swapsLook  time.Duration // when it was looked what does not fit
+	swaps      timer         // when it will be
 	account    *slot         // see keepTurn
 	before     arbiter.Usage // what an earlier vgpud left there
 }
@@ -117,6 +119,7 @@ func (l *loop) resided() {
 	l.outclass()
 	for _, g := range l.order {
 		l.trimMemory(arbiter.UUID(g.UUID))
+		l.lookAtSwaps(g)
 	}
 }
 

@@ -319,6 +319,7 @@ func (l *loop) complete(v *vgpu, kind arbiter.Kind) {
 		v.turn.pending = now
 	}
 	l.event(ev)
+	l.lookAtOldSwaps(v)
 	l.unused(v)
 }
 

@@ -60,6 +60,8 @@ type vgpu struct {
 	before  kept  // what an earlier vgpud left there
 	shown   shown
 
+	swap time.Duration // as the engine was told last, see swaps.go
+
 	submissions uint64          // of clients that are gone
 	rubbish     uint64          // connections closed because of what came over them
 	stats       stats           // of clients that are gone

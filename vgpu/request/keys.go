@@ -374,6 +374,9 @@ func quantity(v string) (uint64, bool) {
 	return n, n > 0 && overflow == 0 && carry == 0
 }
 
+// ParseBytes reads what FormatBytes writes, and what the memory annotation takes.
+func ParseBytes(v string) (uint64, bool) { return quantity(v) }
+
 // FormatBytes writes n as the shortest exact quantity: 8Gi, 512Mi, 1000.
 func FormatBytes(n uint64) string {
 	for i := 5; i >= 0; i-- {

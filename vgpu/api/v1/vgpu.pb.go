@@ -919,7 +919,7 @@ type VGPU struct {
 	MemoryBytes   uint64                 `protobuf:"varint,6,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"` // 0: no limit asked for
 	Weight        uint32                 `protobuf:"varint,7,opt,name=weight,proto3" json:"weight,omitempty"`
 	Priority      string                 `protobuf:"bytes,8,opt,name=priority,proto3" json:"priority,omitempty"`
-	Quantum       *durationpb.Duration   `protobuf:"bytes,9,opt,name=quantum,proto3" json:"quantum,omitempty"`
+	Quantum       *durationpb.Duration   `protobuf:"bytes,9,opt,name=quantum,proto3" json:"quantum,omitempty"`   // that is in force: of its gang, if it is in one, and raised while swap is there
 	Clients       uint32                 `protobuf:"varint,10,opt,name=clients,proto3" json:"clients,omitempty"` // connected processes
 	Usage         *Usage                 `protobuf:"bytes,11,opt,name=usage,proto3" json:"usage,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created,proto3" json:"created,omitempty"`
@@ -941,6 +941,7 @@ type VGPU struct {
 	Claims        []*ClaimPointer        `protobuf:"bytes,28,rep,name=claims,proto3" json:"claims,omitempty"`                                  // that it was made by
 	Overrun       string                 `protobuf:"bytes,29,opt,name=overrun,proto3" json:"overrun,omitempty"`                                // what becomes of it when a turn does not drain in time: corun, freeze or kill
 	Guests        []*Guest               `protobuf:"bytes,30,rep,name=guests,proto3" json:"guests,omitempty"`                                  // while it waits for a GPU: who has memory there that was promised to it
+	Swap          *durationpb.Duration   `protobuf:"bytes,31,opt,name=swap,proto3" json:"swap,omitempty"`                                      // what it takes to bring its memory back to its GPU after others; absent: all that is used there fits
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1181,6 +1182,13 @@ func (x *VGPU) GetOverrun() string {
 func (x *VGPU) GetGuests() []*Guest {
 	if x != nil {
 		return x.Guests
+	}
+	return nil
+}
+
+func (x *VGPU) GetSwap() *durationpb.Duration {
+	if x != nil {
+		return x.Swap
 	}
 	return nil
 }
@@ -3867,7 +3875,7 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\fListResponse\x12#\n" +
 	"\x05vgpus\x18\x01 \x03(\v2\r.vgpu.v1.VGPUR\x05vgpus\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\tR\x05epoch\x12\x1a\n" +
-	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\x96\a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"\xc5\a\n" +
 	"\x04VGPU\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\tcontainer\x18\x02 \x01(\v2\x12.vgpu.v1.ContainerR\tcontainer\x12\x14\n" +
@@ -3899,7 +3907,8 @@ const file_vgpu_api_v1_vgpu_proto_rawDesc = "" +
 	"\x03pod\x18\x1b \x01(\v2\f.vgpu.v1.PodR\x03pod\x12-\n" +
 	"\x06claims\x18\x1c \x03(\v2\x15.vgpu.v1.ClaimPointerR\x06claims\x12\x18\n" +
 	"\aoverrun\x18\x1d \x01(\tR\aoverrun\x12&\n" +
-	"\x06guests\x18\x1e \x03(\v2\x0e.vgpu.v1.GuestR\x06guests\"-\n" +
+	"\x06guests\x18\x1e \x03(\v2\x0e.vgpu.v1.GuestR\x06guests\x12-\n" +
+	"\x04swap\x18\x1f \x01(\v2\x19.google.protobuf.DurationR\x04swap\"-\n" +
 	"\x05Guest\x12\x10\n" +
 	"\x03gpu\x18\x01 \x01(\tR\x03gpu\x12\x12\n" +
 	"\x04vgpu\x18\x02 \x01(\tR\x04vgpu\"Z\n" +
@@ -4227,86 +4236,87 @@ var file_vgpu_api_v1_vgpu_proto_depIdxs = []int32{
 	1,  // 18: vgpu.v1.VGPU.pod:type_name -> vgpu.v1.Pod
 	48, // 19: vgpu.v1.VGPU.claims:type_name -> vgpu.v1.ClaimPointer
 	16, // 20: vgpu.v1.VGPU.guests:type_name -> vgpu.v1.Guest
-	63, // 21: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
-	63, // 22: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
-	63, // 23: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
-	21, // 24: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	63, // 25: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
-	23, // 26: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
-	22, // 27: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
-	63, // 28: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
-	63, // 29: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
-	63, // 30: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
-	26, // 31: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
-	0,  // 32: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
-	1,  // 33: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
-	64, // 34: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
-	22, // 35: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
-	29, // 36: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
-	63, // 37: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
-	32, // 38: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
-	23, // 39: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
-	64, // 40: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
-	0,  // 41: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
-	60, // 42: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
-	22, // 43: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
-	21, // 44: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
-	21, // 45: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	21, // 46: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	21, // 47: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
-	22, // 48: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
-	46, // 49: vgpu.v1.Claim.requests:type_name -> vgpu.v1.ClaimGrant
-	1,  // 50: vgpu.v1.Claim.pods:type_name -> vgpu.v1.Pod
-	61, // 51: vgpu.v1.ClaimGrant.annotations:type_name -> vgpu.v1.ClaimGrant.AnnotationsEntry
-	47, // 52: vgpu.v1.ClaimGrant.promises:type_name -> vgpu.v1.Promise
-	45, // 53: vgpu.v1.SetClaimRequest.claim:type_name -> vgpu.v1.Claim
-	45, // 54: vgpu.v1.ListClaimsResponse.claims:type_name -> vgpu.v1.Claim
-	1,  // 55: vgpu.v1.ResolveClaimsRequest.pod:type_name -> vgpu.v1.Pod
-	48, // 56: vgpu.v1.ResolveClaimsRequest.pointers:type_name -> vgpu.v1.ClaimPointer
-	62, // 57: vgpu.v1.ResolveClaimsResponse.annotations:type_name -> vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
-	2,  // 58: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
-	4,  // 59: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
-	6,  // 60: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
-	11, // 61: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
-	13, // 62: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
-	19, // 63: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
-	24, // 64: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
-	27, // 65: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
-	30, // 66: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
-	33, // 67: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
-	35, // 68: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
-	37, // 69: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
-	39, // 70: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
-	41, // 71: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
-	43, // 72: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
-	49, // 73: vgpu.v1.Control.SetClaim:input_type -> vgpu.v1.SetClaimRequest
-	51, // 74: vgpu.v1.Control.DeleteClaim:input_type -> vgpu.v1.DeleteClaimRequest
-	53, // 75: vgpu.v1.Control.ListClaims:input_type -> vgpu.v1.ListClaimsRequest
-	55, // 76: vgpu.v1.Control.ResolveClaims:input_type -> vgpu.v1.ResolveClaimsRequest
-	3,  // 77: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
-	5,  // 78: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
-	7,  // 79: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
-	12, // 80: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
-	14, // 81: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
-	20, // 82: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
-	25, // 83: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
-	28, // 84: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
-	31, // 85: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
-	34, // 86: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
-	36, // 87: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
-	38, // 88: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
-	40, // 89: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
-	42, // 90: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
-	44, // 91: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
-	50, // 92: vgpu.v1.Control.SetClaim:output_type -> vgpu.v1.SetClaimResponse
-	52, // 93: vgpu.v1.Control.DeleteClaim:output_type -> vgpu.v1.DeleteClaimResponse
-	54, // 94: vgpu.v1.Control.ListClaims:output_type -> vgpu.v1.ListClaimsResponse
-	56, // 95: vgpu.v1.Control.ResolveClaims:output_type -> vgpu.v1.ResolveClaimsResponse
-	77, // [77:96] is the sub-list for method output_type
-	58, // [58:77] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	63, // 21: vgpu.v1.VGPU.swap:type_name -> google.protobuf.Duration
+	63, // 22: vgpu.v1.Usage.held:type_name -> google.protobuf.Duration
+	63, // 23: vgpu.v1.Usage.waited:type_name -> google.protobuf.Duration
+	63, // 24: vgpu.v1.Usage.lingered:type_name -> google.protobuf.Duration
+	21, // 25: vgpu.v1.ListGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	63, // 26: vgpu.v1.GPU.held:type_name -> google.protobuf.Duration
+	23, // 27: vgpu.v1.GPU.handover:type_name -> vgpu.v1.Latency
+	22, // 28: vgpu.v1.GPU.policy:type_name -> vgpu.v1.Policy
+	63, // 29: vgpu.v1.Latency.median:type_name -> google.protobuf.Duration
+	63, // 30: vgpu.v1.Latency.p99:type_name -> google.protobuf.Duration
+	63, // 31: vgpu.v1.Latency.max:type_name -> google.protobuf.Duration
+	26, // 32: vgpu.v1.ListProcessesResponse.processes:type_name -> vgpu.v1.Process
+	0,  // 33: vgpu.v1.Process.container:type_name -> vgpu.v1.Container
+	1,  // 34: vgpu.v1.Process.pod:type_name -> vgpu.v1.Pod
+	64, // 35: vgpu.v1.InfoResponse.started:type_name -> google.protobuf.Timestamp
+	22, // 36: vgpu.v1.InfoResponse.policy:type_name -> vgpu.v1.Policy
+	29, // 37: vgpu.v1.InfoResponse.libraries:type_name -> vgpu.v1.DriverLibrary
+	63, // 38: vgpu.v1.StatsResponse.uptime:type_name -> google.protobuf.Duration
+	32, // 39: vgpu.v1.StatsResponse.gpu_stats:type_name -> vgpu.v1.GPUStats
+	23, // 40: vgpu.v1.GPUStats.handover:type_name -> vgpu.v1.Latency
+	64, // 41: vgpu.v1.Event.at:type_name -> google.protobuf.Timestamp
+	0,  // 42: vgpu.v1.Event.container:type_name -> vgpu.v1.Container
+	60, // 43: vgpu.v1.Event.changes:type_name -> vgpu.v1.Event.ChangesEntry
+	22, // 44: vgpu.v1.Event.policy:type_name -> vgpu.v1.Policy
+	21, // 45: vgpu.v1.WatchGPUsResponse.gpus:type_name -> vgpu.v1.GPU
+	21, // 46: vgpu.v1.CordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	21, // 47: vgpu.v1.UncordonGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	21, // 48: vgpu.v1.DrainGPUResponse.gpu:type_name -> vgpu.v1.GPU
+	22, // 49: vgpu.v1.SetPolicyResponse.policy:type_name -> vgpu.v1.Policy
+	46, // 50: vgpu.v1.Claim.requests:type_name -> vgpu.v1.ClaimGrant
+	1,  // 51: vgpu.v1.Claim.pods:type_name -> vgpu.v1.Pod
+	61, // 52: vgpu.v1.ClaimGrant.annotations:type_name -> vgpu.v1.ClaimGrant.AnnotationsEntry
+	47, // 53: vgpu.v1.ClaimGrant.promises:type_name -> vgpu.v1.Promise
+	45, // 54: vgpu.v1.SetClaimRequest.claim:type_name -> vgpu.v1.Claim
+	45, // 55: vgpu.v1.ListClaimsResponse.claims:type_name -> vgpu.v1.Claim
+	1,  // 56: vgpu.v1.ResolveClaimsRequest.pod:type_name -> vgpu.v1.Pod
+	48, // 57: vgpu.v1.ResolveClaimsRequest.pointers:type_name -> vgpu.v1.ClaimPointer
+	62, // 58: vgpu.v1.ResolveClaimsResponse.annotations:type_name -> vgpu.v1.ResolveClaimsResponse.AnnotationsEntry
+	2,  // 59: vgpu.v1.Control.Create:input_type -> vgpu.v1.CreateRequest
+	4,  // 60: vgpu.v1.Control.Delete:input_type -> vgpu.v1.DeleteRequest
+	6,  // 61: vgpu.v1.Control.Update:input_type -> vgpu.v1.UpdateRequest
+	11, // 62: vgpu.v1.Control.Get:input_type -> vgpu.v1.GetRequest
+	13, // 63: vgpu.v1.Control.List:input_type -> vgpu.v1.ListRequest
+	19, // 64: vgpu.v1.Control.ListGPUs:input_type -> vgpu.v1.ListGPUsRequest
+	24, // 65: vgpu.v1.Control.ListProcesses:input_type -> vgpu.v1.ListProcessesRequest
+	27, // 66: vgpu.v1.Control.Info:input_type -> vgpu.v1.InfoRequest
+	30, // 67: vgpu.v1.Control.Stats:input_type -> vgpu.v1.StatsRequest
+	33, // 68: vgpu.v1.Control.Watch:input_type -> vgpu.v1.WatchRequest
+	35, // 69: vgpu.v1.Control.WatchGPUs:input_type -> vgpu.v1.WatchGPUsRequest
+	37, // 70: vgpu.v1.Control.CordonGPU:input_type -> vgpu.v1.CordonGPURequest
+	39, // 71: vgpu.v1.Control.UncordonGPU:input_type -> vgpu.v1.UncordonGPURequest
+	41, // 72: vgpu.v1.Control.DrainGPU:input_type -> vgpu.v1.DrainGPURequest
+	43, // 73: vgpu.v1.Control.SetPolicy:input_type -> vgpu.v1.SetPolicyRequest
+	49, // 74: vgpu.v1.Control.SetClaim:input_type -> vgpu.v1.SetClaimRequest
+	51, // 75: vgpu.v1.Control.DeleteClaim:input_type -> vgpu.v1.DeleteClaimRequest
+	53, // 76: vgpu.v1.Control.ListClaims:input_type -> vgpu.v1.ListClaimsRequest
+	55, // 77: vgpu.v1.Control.ResolveClaims:input_type -> vgpu.v1.ResolveClaimsRequest
+	3,  // 78: vgpu.v1.Control.Create:output_type -> vgpu.v1.CreateResponse
+	5,  // 79: vgpu.v1.Control.Delete:output_type -> vgpu.v1.DeleteResponse
+	7,  // 80: vgpu.v1.Control.Update:output_type -> vgpu.v1.UpdateResponse
+	12, // 81: vgpu.v1.Control.Get:output_type -> vgpu.v1.GetResponse
+	14, // 82: vgpu.v1.Control.List:output_type -> vgpu.v1.ListResponse
+	20, // 83: vgpu.v1.Control.ListGPUs:output_type -> vgpu.v1.ListGPUsResponse
+	25, // 84: vgpu.v1.Control.ListProcesses:output_type -> vgpu.v1.ListProcessesResponse
+	28, // 85: vgpu.v1.Control.Info:output_type -> vgpu.v1.InfoResponse
+	31, // 86: vgpu.v1.Control.Stats:output_type -> vgpu.v1.StatsResponse
+	34, // 87: vgpu.v1.Control.Watch:output_type -> vgpu.v1.Event
+	36, // 88: vgpu.v1.Control.WatchGPUs:output_type -> vgpu.v1.WatchGPUsResponse
+	38, // 89: vgpu.v1.Control.CordonGPU:output_type -> vgpu.v1.CordonGPUResponse
+	40, // 90: vgpu.v1.Control.UncordonGPU:output_type -> vgpu.v1.UncordonGPUResponse
+	42, // 91: vgpu.v1.Control.DrainGPU:output_type -> vgpu.v1.DrainGPUResponse
+	44, // 92: vgpu.v1.Control.SetPolicy:output_type -> vgpu.v1.SetPolicyResponse
+	50, // 93: vgpu.v1.Control.SetClaim:output_type -> vgpu.v1.SetClaimResponse
+	52, // 94: vgpu.v1.Control.DeleteClaim:output_type -> vgpu.v1.DeleteClaimResponse
+	54, // 95: vgpu.v1.Control.ListClaims:output_type -> vgpu.v1.ListClaimsResponse
+	56, // 96: vgpu.v1.Control.ResolveClaims:output_type -> vgpu.v1.ResolveClaimsResponse
+	78, // [78:97] is the sub-list for method output_type
+	59, // [59:78] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_vgpu_api_v1_vgpu_proto_init() }
