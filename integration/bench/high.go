@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
 )
 
 // What a burst of a high class may wait for besides vgpud and its own work.
@@ -18,7 +20,7 @@ const (
 )
 
 // answers is inference of a high class: bursts of 40 kernels of 20 us.
-var answers = job{"answers", "--launches 40 --gpu-us 800 --rest-us 15000", 200}
+var answers = job{name: "answers", args: "--launches 40 --gpu-us 800 --rest-us 15000", bursts: 200}
 
 // high measures bursts of a high class beside a hog, over those of the same
 // program alone on the GPU, without vgpu.
@@ -76,7 +78,7 @@ func (b *bench) oneHandover(ctx context.Context) (_ time.Duration, err error) {
 func (b *bench) answered(ctx context.Context, mode string, besideHog bool) (_ []time.Duration, err error) {
 	var s sharing
 	if mode == byVGPU {
-		s, err = b.startArbited(ctx, []map[string]string{{"vgpu-shim.dev/priority": "high"}, nil})
+		s, err = b.startArbited(ctx, harness.DaemonOptions{}, []map[string]string{{"vgpu-shim.dev/priority": "high"}, nil})
 	} else {
 		s, err = b.startBare(ctx, "")
 	}

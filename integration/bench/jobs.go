@@ -26,18 +26,19 @@ import (
 type job struct {
 	name   string
 	args   string
-	bursts int // in a run of full size, of about two seconds alone; 0: it is a hog
+	bursts int     // in a run of full size, of about two seconds alone; 0: it is a hog
+	times  float64 // as much as others have to do; 0: once
 }
 
 // The jobs that share a GPU. What a CPU does between two bursts is time that
 // passes: there are fewer CPUs here than there are jobs.
 var (
-	train    = job{"train", "--launches 8 --gpu-us 8000 --rest-us 2000", 200} // long bursts, short gaps
-	token    = job{"token", "--launches 40 --gpu-us 800 --rest-us 3000", 500} // many kernels of 20 us
-	notebook = job{"notebook", "--launches 4 --gpu-us 20000 --rest-us 180000", 10}
-	video    = job{"video", "--launches 2 --gpu-us 4000 --period-us 16667", 120} // at a fixed rate
-	hog      = job{name: "hog"}                                                  // its queue is full until it ends
-	half     = job{"half", "--launches 10 --gpu-us 10000 --rest-us 10000", 100}  // on the GPU for half of its time
+	train    = job{name: "train", args: "--launches 8 --gpu-us 8000 --rest-us 2000", bursts: 200} // long bursts, short gaps
+	token    = job{name: "token", args: "--launches 40 --gpu-us 800 --rest-us 3000", bursts: 500} // many kernels of 20 us
+	notebook = job{name: "notebook", args: "--launches 4 --gpu-us 20000 --rest-us 180000", bursts: 10}
+	video    = job{name: "video", args: "--launches 2 --gpu-us 4000 --period-us 16667", bursts: 120} // at a fixed rate
+	hog      = job{name: "hog"}                                                                      // its queue is full until it ends
+	half     = job{name: "half", args: "--launches 10 --gpu-us 10000 --rest-us 10000", bursts: 100}  // on the GPU for half of its time
 
 	profiles = []job{train, token, notebook, video, hog}
 )
@@ -59,9 +60,12 @@ func same(j job, k int) []job { return slices.Repeat([]job{j}, k) }
 
 // arguments are the program's, for a part of the full size.
 func (j job) arguments(part float64) []string {
+	if j.times > 0 {
+		part *= j.times
+	}
 	if j.bursts == 0 {
 		n := max(int(hogLaunches*part), 1)
-		return []string{"--bursts", "1", "--launches", fmt.Sprint(n), "--gpu-us", fmt.Sprint(n * 1000), "--sync-every", fmt.Sprint(n)}
+		return append([]string{"--bursts", "1", "--launches", fmt.Sprint(n), "--gpu-us", fmt.Sprint(n * 1000), "--sync-every", fmt.Sprint(n)}, strings.Fields(j.args)...)
 	}
 	return append([]string{"--bursts", fmt.Sprint(max(int(float64(j.bursts)*part), 2))}, strings.Fields(j.args)...)
 }
@@ -82,10 +86,10 @@ type bare struct {
 	preload string
 }
 
-func (b *bench) startBare(ctx context.Context, preload string) (sharing, error) {
+func (b *bench) startBare(ctx context.Context, preload string, options ...string) (sharing, error) {
 	b.vgpuds++
 	dir := filepath.Join(b.dir, fmt.Sprint(b.vgpuds))
-	_, err := harness.Simgpu(ctx, b.paths, "create", "--gpus", "1", dir)
+	_, err := harness.Simgpu(ctx, b.paths, append(append([]string{"create", "--gpus", "1"}, options...), dir)...)
 	return &bare{b.paths, dir, preload}, err
 }
 
@@ -108,8 +112,8 @@ type arbited struct {
 	*node
 }
 
-func (b *bench) startArbited(ctx context.Context, vgpus []map[string]string) (sharing, error) {
-	n, err := b.startUnpinned(ctx, harness.DaemonOptions{}, vgpus)
+func (b *bench) startArbited(ctx context.Context, o harness.DaemonOptions, vgpus []map[string]string) (sharing, error) {
+	n, err := b.startUnpinned(ctx, o, vgpus)
 	return &arbited{b, n}, err
 }
 

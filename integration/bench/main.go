@@ -74,6 +74,7 @@ var groups = []group{
 	{"accounting", (*bench).accounting},
 	{"high", (*bench).high},
 	{"workloads", (*bench).workloads},
+	{"oversubscribed", (*bench).oversubscribed},
 	{"gate", (*bench).gate},
 	{"container", (*bench).container},
 }
@@ -195,6 +196,7 @@ type size struct {
 	aloneBudget   float64
 	accountBudget float64
 	highRounds    int
+	fixedQuanta   bool // where memory is oversubscribed: compare with some
 
 	curve     time.Duration // of each measurement
 	curveGPUs []int
@@ -204,7 +206,7 @@ var full = size{
 	floorSamples: 20000, rounds: 10, handovers: 2000, firsts: 5000, kept: 100000, rate: 5 * time.Second,
 	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, account: 20 * time.Second, gate: true,
 	containers: 100, many: 200,
-	part: 1, jobRounds: 2, bursty: []int{2, 4, 8}, mixes: []int{1, 2, 4, 8}, aloneBudget: .995, accountBudget: .005, highRounds: 3,
+	part: 1, jobRounds: 2, bursty: []int{2, 4, 8}, mixes: []int{1, 2, 4, 8}, aloneBudget: .995, accountBudget: .005, highRounds: 3, fixedQuanta: true,
 	curve: 2 * time.Second, curveGPUs: []int{1, 8},
 }
 

@@ -40,7 +40,10 @@ func (b *bench) startNode(ctx context.Context, vgpus []map[string]string) (*node
 func (b *bench) startUnpinned(ctx context.Context, o harness.DaemonOptions, vgpus []map[string]string) (_ *node, err error) {
 	b.vgpuds++
 	dir := filepath.Join(b.dir, fmt.Sprint(b.vgpuds))
-	o.Dir, o.Quantum = dir, quantum
+	o.Dir = dir
+	if o.Quantum == 0 {
+		o.Quantum = quantum
+	}
 	daemon, err := harness.StartDaemon(ctx, b.paths, o)
 	if err != nil {
 		return nil, err

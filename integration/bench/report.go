@@ -152,6 +152,15 @@ func plots(rows map[string]row) map[string][]byte {
 		c.series = []series{{y: []float64{m["solo_ms"], m["vgpu_ms"], m["hardware_ms"], m["allowed_ms"]}}}
 		all["high.svg"] = c.bars()
 	}
+	if r := rows["oversubscribed"]; r.more != nil {
+		c := chart{title: "Makespan with 1.9 times the memory there is, of one after another", x: []string{modeNames[byHardware]}}
+		y := []float64{r.more["hardware"]}
+		for _, f := range fixedQuanta {
+			c.x, y = append(c.x, fmt.Sprint("quantum ", f.quantum)), append(y, r.more[f.key()])
+		}
+		c.x, c.series = append(c.x, "as vgpu finds it"), []series{{y: append(y, r.value)}}
+		all["oversubscribed.svg"] = c.bars()
+	}
 	for file, c := range map[string]struct{ title, unit, key string }{
 		"handover.svg": {"Hand-over, 99th percentile", "us", "handover_p99_us"},
 		"turn.svg":     {"CPU of vgpud for a turn", "us", "cpu_us_per_turn"},

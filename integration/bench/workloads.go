@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/vgpu-shim/vgpu/integration/harness"
 )
 
 // otherLibrary of the environment names a library that shares GPUs, too, to be
@@ -39,7 +40,7 @@ func (b *bench) runJobs(ctx context.Context, mode string, jobs []job) (o outcome
 	var s sharing
 	switch mode {
 	case byVGPU:
-		s, err = b.startArbited(ctx, plain(len(jobs)))
+		s, err = b.startArbited(ctx, harness.DaemonOptions{}, plain(len(jobs)))
 	case byOther:
 		s, err = b.startBare(ctx, os.Getenv(otherLibrary))
 	default:
@@ -48,8 +49,7 @@ func (b *bench) runJobs(ctx context.Context, mode string, jobs []job) (o outcome
 	if err != nil {
 		return o, err
 	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	return b.together(ctx, s, jobs)
+	return b.toTheEnd(ctx, s, jobs)
 }
 
 // set is jobs that are run together, once in each mode and round.
