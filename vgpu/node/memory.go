@@ -102,7 +102,7 @@ func (l *loop) lease(a *ask) {
 	}
 	m.A = [4]uint64{a.index, limit, used, a.number}
 	l.send(a.conn, &m, -1)
-	l.lookAtSwapsSoon(l.gpus[uuid])
+	l.lookAtSwapsIn(l.gpus[uuid], swapsSoon)
 }
 
 // leaseTo makes the credit of c as large as it needs. Where there is too little

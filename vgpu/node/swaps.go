@@ -21,11 +21,13 @@ import (
 // out is the most that it can be: all that does not fit moves, in both directions,
 // before anything is computed.
 
-// swapsAge is how old that may be when a turn ends, swapsSoon how long after a process
-// was leased memory it is looked at: it has not allocated any of it yet.
+// swapsAge is how old that may be when a turn ends. After a process was leased memory,
+// which it has not allocated yet, it is looked at from swapsSoon on, ever later, up
+// to swapsLate.
 const (
 	swapsAge  = 100 * time.Millisecond
 	swapsSoon = time.Millisecond
+	swapsLate = time.Second
 )
 
 // lookAtSwaps tells the engine what it takes to bring back the memory of each vGPU
@@ -66,13 +68,16 @@ func (l *loop) swapOn(v *vgpu, uuid arbiter.UUID) time.Duration {
 	return time.Duration(2 * float64(moves) / l.swapRate * float64(time.Second))
 }
 
-// lookAtSwapsSoon does so in a moment.
-func (l *loop) lookAtSwapsSoon(g *gpuState) {
-	if l.swapRate == 0 || g == nil || g.swaps.at != 0 {
+// lookAtSwapsIn does so after a while, and again after four times as long.
+func (l *loop) lookAtSwapsIn(g *gpuState, wait time.Duration) {
+	if l.swapRate == 0 || g == nil || wait > swapsLate {
 		return
 	}
-	g.swaps.fire = func() { l.lookAtSwaps(g) }
-	l.arm(&g.swaps, l.now()+swapsSoon)
+	g.swaps.fire = func() {
+		l.lookAtSwaps(g)
+		l.lookAtSwapsIn(g, 4*wait)
+	}
+	l.arm(&g.swaps, l.now()+wait)
 }
 
 // lookAtOldSwaps looks again now and then, when a turn of v ends: programs free memory without a word.
