@@ -19,7 +19,9 @@
  * room, again and again, and loses it as its marks go on.
  *
  * A program that synchronises before a window is full pays a load and a compare
- * a launch, and nothing of ours is in its streams.
+ * a launch, and nothing of ours is in its streams. But while no more may be in
+ * flight than a drain may take, as somebody waits, the first piece is measured at
+ * once: a few of them can be too much.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -217,12 +219,12 @@ static uint64_t pieces(const struct vgpu_window *w, uint64_t bound_ns)
 }
 
 /* Submissions from mark to mark. */
-static uint64_t window(const struct vgpu_window *w, uint64_t n)
+static uint64_t window(const struct vgpu_window *w, uint64_t n, uint64_t bound_ns)
 {
 	if (w->unit_ns || n < PIECES_UNKNOWN || w->n > 1)
 		return most(n / QUARTER, 1);
 	/* The second follows at once: when both are over a piece was measured. */
-	return w->n == 0 ? FIRST_MARK : 1;
+	return w->n == 0 && bound_ns > VGPU_DRAIN_US * 1000ull ? FIRST_MARK : 1;
 }
 
 static uint64_t in_flight(struct vgpu_stream *s)
@@ -301,7 +303,7 @@ void vgpu_window_mark(struct vgpu_stream *s, CUstream handle)
 	own = atomic_load_explicit(&s->own, memory_order_acquire);
 	submitted = own + others;
 	n = pieces(w, bound_ns);
-	size = window(w, n);
+	size = window(w, n, bound_ns);
 	base = most(w->n > 0 ? at(w, w->n - 1)->number : 0, least(w->completed, submitted));
 	/* One place is kept for the mark that was over last. */
 	if (bound_ns > 0 && submitted - base >= size && w->n < VGPU_WINDOW_MARKS - 1) {

@@ -206,8 +206,15 @@ func TestBoundFollowsTheLengthOfWork(t *testing.T) {
 	isBounded(t, ops, len(ops)-100, 10)
 }
 
+// While somebody waits that holds for a program, too, that waits for ever so few pieces
+// which are long; but for the first of them, as nobody knows yet what they take.
+func TestFewLongPiecesAreBounded(t *testing.T) {
+	ops := named(ranBounded(t, func(c *client) { c.want(1) }, "syncs_often", "20", "10", "4000"), "cuLaunchKernel")
+	isBounded(t, ops, 10, 2)
+}
+
 func TestNoMarkInAProgramThatSynchronisesOften(t *testing.T) {
-	ops := ranBounded(t, nil, "syncs_often")
+	ops := ranBounded(t, nil, "syncs_often", "100", "15", "10")
 	if n := len(named(ops, "cuEventRecord")); n != 0 {
 		t.Errorf("%d events were recorded, want none", n)
 	}
