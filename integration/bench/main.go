@@ -37,10 +37,11 @@ func main() {
 	short := flag.Bool("short", false, "fewer samples and shorter windows, in a hundred seconds")
 	only := flag.String("only", "", "measure one `GROUP` alone, after the floor; see docs/bench.md")
 	against := flag.String("against", "", "compare with the rows in `FILE`, and fail if one is worse by more than noise")
-	docs := flag.String("report", "", "measure nothing: write docs/performance.md and its plots anew, in the `DIRECTORY` docs, from its bench.json")
+	docs := flag.String("report", "", "measure nothing: write performance.md, its plots and its bench.json anew, in the `DIRECTORY` docs, from the rows of a whole run")
+	rows := flag.String("rows", "", "the `FILE` with these rows; docs/performance/bench.json if empty")
 	flag.Parse()
 	if *docs != "" {
-		if err := report(*docs); err != nil {
+		if err := report(*docs, *rows); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: failed:", err)
 			os.Exit(1)
 		}
@@ -128,21 +129,24 @@ func run(out string, short bool, only, against string) error {
 	return errors.Join(failed, verdict(b.rows))
 }
 
-// tries is how often a group is measured at most. In the last third of the time
-// nothing is measured again.
+// tries is how often a group is measured at most, and no more once so much time went
+// into what was measured again.
 const tries = 8
 
 // hold measures a group, and once more, beside a floor of that moment, if other
 // programs may have spoilt what it missed.
 func (b *bench) hold(ctx context.Context, g group) error {
 	for try := 1; ; try++ {
-		before := len(b.rows)
+		before, began := len(b.rows), time.Now()
 		if err := g.measure(b, ctx); err != nil {
 			return err
 		}
 		measured := b.rows[before:]
 		b.rows = best(b.rows)
-		if deadline, _ := ctx.Deadline(); try == tries || !spoilt(b.rows, measured) || time.Until(deadline) < limit/3 {
+		if try > 1 {
+			b.again += time.Since(began)
+		}
+		if try == tries || b.again >= b.size.again || !spoilt(b.rows, measured) {
 			return nil
 		}
 		fmt.Printf("%s: measured again, as the machine may have been busy (%d of %d); the best of each row counts\n", g.name, try+1, tries)
@@ -164,7 +168,8 @@ type bench struct {
 
 	committed map[string]row // to compare with; may be nil
 
-	vgpuds int // started so far
+	vgpuds int           // started so far
+	again  time.Duration // that went into what was measured again
 
 	// The floor of this run.
 	wake, roundTrip time.Duration
@@ -172,6 +177,7 @@ type bench struct {
 
 // size is how much is measured.
 type size struct {
+	again        time.Duration // for what is measured again, all together
 	floorSamples int
 	rounds       int // of hand-overs; the best counts
 	handovers    int // in a round
@@ -203,6 +209,7 @@ type size struct {
 }
 
 var full = size{
+	again:        2 * time.Minute,
 	floorSamples: 20000, rounds: 10, handovers: 2000, firsts: 5000, kept: 100000, rate: 5 * time.Second,
 	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, account: 20 * time.Second, gate: true,
 	containers: 100, many: 200,
@@ -213,6 +220,7 @@ var full = size{
 // One turn more or less weighs more in a shorter window: the budget grows as it
 // shrinks. So does that of a ratio of two 99th percentiles, each of few samples. vgpud looks for leaks every 10 s, so it is idle for no less than that.
 var brief = size{
+	again:        8 * time.Minute,
 	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
 	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second, drains: 10 * time.Second, account: 4 * time.Second,
 	many: 50,

@@ -19,12 +19,29 @@ const (
 	reportEnd   = "<!-- to here -->"
 )
 
-// report writes plots and tables of the rows in docs/performance/bench.json: what
-// is in docs/performance.md between the two marks, and docs/performance/*.svg.
-func report(docs string) error {
-	committed, err := readCommitted(filepath.Join(docs, "performance", "bench.json"))
+// report writes plots and tables of the rows in a file: what is in
+// docs/performance.md between the two marks, docs/performance/*.svg, and the rows
+// themselves. They must be those of a whole run.
+func report(docs, file string) error {
+	kept := filepath.Join(docs, "performance", "bench.json")
+	if file == "" {
+		file = kept
+	}
+	committed, err := readCommitted(file)
 	if err != nil {
 		return err
+	}
+	if lacks := lacking(committed); len(lacks) > 0 {
+		return fmt.Errorf("%s is not of a whole run, nothing in %s was changed: it has no %s", file, docs, strings.Join(lacks, ", "))
+	}
+	if file != kept {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("failed to read the rows: %w", err)
+		}
+		if err := os.WriteFile(kept, text, 0o644); err != nil {
+			return fmt.Errorf("failed to keep the rows: %w", err)
+		}
 	}
 	for name, plot := range plots(committed) {
 		if err := os.WriteFile(filepath.Join(docs, "performance", name), plot, 0o644); err != nil {
@@ -41,6 +58,20 @@ func report(docs string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return os.WriteFile(path, text, 0o644)
+}
+
+// lacking are rows that a whole run has, one of each group at least but that of
+// containers, of which the page shows budgets alone, and that are not there.
+func lacking(rows map[string]row) (names []string) {
+	for _, name := range slices.Concat(sharedSets, []string{
+		"floor_wake", "handover_median", "first_grant", "handovers_per_second", "engine_step_512", "scale_p99_256", "growth_1_gpus", "growth_8_gpus",
+		"share_error", "idle_cpu", "drain_p99", "accounting_error", "high_p99", "alone", "oversubscribed", "gate_overhead", "gate_launch",
+	}) {
+		if _, ok := rows[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // withTables puts the tables of rows into a page.

@@ -70,6 +70,49 @@ func TestChartsShowEachValue(t *testing.T) {
 	}
 }
 
+// TestOnlyAWholeRunIsKept: of another one nothing is written, and the error says what
+// it lacks.
+func TestOnlyAWholeRunIsKept(t *testing.T) {
+	docs := t.TempDir()
+	page, kept, measured := filepath.Join(docs, "performance.md"), filepath.Join(docs, "performance", "bench.json"), filepath.Join(docs, "measured.json")
+	if err := os.Mkdir(filepath.Dir(kept), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const before = reportBegin + "\nold\n" + reportEnd + "\n"
+	if err := os.WriteFile(page, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var rows []row
+	for _, name := range lacking(nil) {
+		rows = append(rows, row{name: name, value: 1, more: map[string]float64{"serial_ms": 1}})
+	}
+	if err := writeJSON(measured, rows[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := report(docs, measured); err == nil || !strings.Contains(err.Error(), rows[0].name) {
+		t.Errorf("a part of a run: %v", err)
+	}
+	if is, _ := os.ReadFile(page); string(is) != before {
+		t.Errorf("the page is %q", is)
+	}
+	if _, err := os.Stat(kept); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its rows: %v", err)
+	}
+	if err := writeJSON(measured, rows); err != nil {
+		t.Fatal(err)
+	}
+	if err := report(docs, measured); err != nil {
+		t.Fatal(err)
+	}
+	if is, _ := os.ReadFile(page); strings.Contains(string(is), "old") {
+		t.Errorf("the page is %q", is)
+	}
+	is, _ := os.ReadFile(kept)
+	if want, _ := os.ReadFile(measured); !bytes.Equal(is, want) {
+		t.Errorf("the rows are %q", is)
+	}
+}
+
 func TestTablesComeBetweenTheMarks(t *testing.T) {
 	rows := map[string]row{"makespan_bound_k2": {more: map[string]float64{
 		"serial_ms": 2000, "bound_ms": 1000, "vgpu_makespan_ms": 1040, "vgpu_utilisation": .96, "vgpu_half_p50_ms": 10, "vgpu_half_p99_ms": 21,
