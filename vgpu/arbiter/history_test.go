@@ -46,7 +46,7 @@ func TestRandomHistoriesKeepTheInvariants(t *testing.T) {
 var occurs = []string{
 	"event added", "event removed", "event changed", "event bind", "event unused", "event pending", "event complete",
 	"event drained", "event deadline", "event gpu-up", "event gpu-down", "event cordon", "event gpu-memory",
-	"event set-policy", "event promised", "event adopted", "event swaps", "a quantum was raised",
+	"event set-policy", "event promised", "event adopted", "event swaps", "a quantum was raised", "memory oversubscribed",
 	"action bound", "action bind-waits", "action unbindable", "action grant", "action take", "action keep",
 	"action revoke", "action resume", "action arm", "action overrun", "action account",
 	"bound to what others reserved", "bound to what was promised", "bound beside what was promised", "promised what was reserved", "a gang waited with two", "a gang waits behind itself", "adopted in a turn", "adopted a gang in a turn",

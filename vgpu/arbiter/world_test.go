@@ -74,7 +74,7 @@ func play(h []byte, seen map[string]int, trace *strings.Builder) (said string) {
 	w := &world{
 		cfg: Config{
 			Quantum: 10, DrainDeadline: 30, Stall: 8, MinTurn: 2, Ageing: 60, Window: 50, SwitchCost: 10,
-			SwapShare: .25, LongestQuantum: 30,
+			SwapShare: .25, LongestQuantum: 30, Oversubscription: 1 + float64(h[1]/10%2)/2,
 			Overrun: request.Overrun(1 + h[0]%3), Binding: Binding(h[1] % 5), Policy: policyOf(h[2] / 4),
 		},
 		up: make(map[UUID]bool), cordoned: make(map[UUID]bool), free: make(map[UUID]uint64),
@@ -278,7 +278,7 @@ func (w *world) act(v *tenant, a Action, ev Event, late bool) {
 	switch a.Kind {
 	case Bound:
 		for _, g := range a.GPUs {
-			if len(v.gpus) == 0 && (!w.up[g] || w.cordoned[g] || w.reserves(g, v) > w.free[g]) {
+			if len(v.gpus) == 0 && (!w.up[g] || w.cordoned[g] || w.reserves(g, v) > w.free[g]+w.beyond()) {
 				w.fail("%s bound to %s, which takes none or has no room", v.id, g)
 			}
 			if len(v.gpus) == 0 && w.guests(g, v) > w.guests(g, nil) && w.promised(g) > 0 {
@@ -483,8 +483,11 @@ func (w *world) check() {
 				guaranteed += w.ref.vgpus[id].min
 			}
 		}
+		if ledger > 100+w.beyond() {
+			w.fail("%s: %d of %d bytes are reserved", g, ledger, 100+w.beyond())
+		}
 		if ledger > 100 {
-			w.fail("%s: %d of 100 bytes are reserved", g, ledger)
+			w.saw("memory oversubscribed")
 		}
 		if guaranteed > 1e6 {
 			w.fail("%s: %d ppm are guaranteed", g, guaranteed)
@@ -515,6 +518,9 @@ func (w *world) check() {
 		}
 	}
 }
+
+// beyond is how much may be reserved of a GPU beyond its 100 bytes.
+func (w *world) beyond() uint64 { return uint64(100*w.cfg.Oversubscription) - 100 }
 
 // ledger is how much of g is reserved: for each alone, and once for those that share.
 func (w *world) ledger(g UUID) (sum uint64) {
@@ -601,7 +607,7 @@ func (w *world) room(g UUID, v *tenant) bool {
 		}
 	}
 	return w.up[g] && !w.cordoned[g] && request.NamesGPU(v.req.UUIDs, string(g)) &&
-		(home == nil || slices.Contains(home, g)) && (more == 0 || w.ledger(g)+more <= 100 && more <= w.free[g]) && (!needs || guaranteed <= 1e6)
+		(home == nil || slices.Contains(home, g)) && (more == 0 || w.ledger(g)+more <= 100+w.beyond() && more <= w.free[g]+w.beyond()) && (!needs || guaranteed <= 1e6)
 }
 
 // agree holds what the engine orders by against what the reference worked out.
