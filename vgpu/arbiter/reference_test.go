@@ -574,14 +574,15 @@ func (r *reference) about(v *refVGPU, ev Event) {
 		}
 		r.combine(u)
 	case Changed, Swaps:
+		before := u.refSettings.turn
 		if ev.Kind == Swaps {
 			v.swap = ev.Swap
+			r.combine(u)
 		} else {
 			ev.Request.Count = v.req.Count
 			v.req = ev.Request
+			r.settle(v)
 		}
-		before := u.refSettings.turn
-		r.settle(v)
 		if u.turn == "holds" && u.resumes == 0 && u.refSettings.turn != before {
 			u.quantum = u.refSettings.turn
 		}

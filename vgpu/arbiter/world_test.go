@@ -475,8 +475,8 @@ func (w *world) check() {
 	for _, g := range w.gpus {
 		ledger, guaranteed := w.ledger(g), 0
 		// Whatever comes, what was promised of it is there.
-		if promised, guests := w.promised(g), w.guests(g, nil); promised+guests > 100 {
-			w.fail("%s: %d of 100 bytes are promised, and %d reserved by others", g, promised, guests)
+		if promised, guests := w.promised(g), w.guests(g, nil); promised+guests > 100+w.beyond() {
+			w.fail("%s: %d of %d bytes are promised, and %d reserved by others", g, promised, 100+w.beyond(), guests)
 		}
 		for _, id := range w.ids() {
 			if v := w.vgpus[id]; slices.Contains(v.gpus, g) {
@@ -596,7 +596,7 @@ func (w *world) home(v *tenant) (home []UUID) {
 // room says whether v could be bound to g.
 func (w *world) room(g UUID, v *tenant) bool {
 	more, home := w.reserves(g, v), w.home(v)
-	if now, then := w.guests(g, nil), w.guests(g, v); then > now && w.promised(g)+then > 100 {
+	if now, then := w.guests(g, nil), w.guests(g, v); then > now && w.promised(g)+then > 100+w.beyond() {
 		return false
 	}
 	guaranteed := w.ref.settings(&refVGPU{req: v.req, gpus: []UUID{g}}).min
@@ -847,7 +847,7 @@ func (w *world) move(m []byte) {
 		}
 		before, guests := w.promises[name][g], w.guests(g, nil)
 		w.promises[name][g] = bytes
-		if before > 0 || w.promised(g)+w.guests(g, nil) > 100 {
+		if before > 0 || w.promised(g)+w.guests(g, nil) > 100+w.beyond() {
 			bytes = 0
 			w.promises[name][g] = 0
 		}
