@@ -57,6 +57,7 @@ func Programs() []Program {
 		{Name: "meet", NotHere: "a kernel waits for one that the end of the turn may hold back: vgpud's drain limit is for that"},
 		{Name: "mode", NotHere: "prints compute modes, of a machine that is changed meanwhile"},
 		{Name: "pids", NotHere: "is about NVML"},
+		{Name: "swap", NotHere: "is led through, beside another; the benchmark has two jobs that do not fit"},
 		{Name: "queue", NotHere: "expects to fill the driver's own queue without being held"},
 	}
 }
