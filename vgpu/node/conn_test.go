@@ -380,11 +380,11 @@ func TestARecordedV1ClientIsServed(t *testing.T) {
 			p.send(append(b, make([]byte, 512-len(b))...))
 		case "vgpud": // BYTES, .. for any; what follows is any
 			buf, oob := make([]byte, 1024), make([]byte, 64)
-			got, oobn, _, _, err := unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+			got, oobn, err := receive(p.fd, buf, oob)
 			if err == nil && buf[0] == byte(wire.MemoryIs) {
 				// MEMORY is answered since there is a ledger. A client passes over
 				// types that it does not know.
-				got, oobn, _, _, err = unix.Recvmsg(p.fd, buf, oob, unix.MSG_CMSG_CLOEXEC)
+				got, oobn, err = receive(p.fd, buf, oob)
 			}
 			if err != nil || got != 512 {
 				t.Fatalf("%s: %d bytes, %v", line, got, err)

@@ -496,10 +496,21 @@ func connectIn(fd int, dir string) error {
 
 var errHungUp = errors.New("hung up")
 
+// receive starts again after a signal: the kernel does not where the socket has a
+// time-out (signal(7)), and Go sends itself signals.
+func receive(sock int, buf, oob []byte) (n, oobn int, err error) {
+	for {
+		n, oobn, _, _, err = unix.Recvmsg(sock, buf, oob, unix.MSG_CMSG_CLOEXEC)
+		if !errors.Is(err, unix.EINTR) {
+			return n, oobn, err
+		}
+	}
+}
+
 func recvMsg(sock int) (wire.Msg, int, error) {
 	var buf [wire.MsgSize]byte
 	var oob [64]byte
-	n, oobn, _, _, err := unix.Recvmsg(sock, buf[:], oob[:], unix.MSG_CMSG_CLOEXEC)
+	n, oobn, err := receive(sock, buf[:], oob[:])
 	if err == nil && n == 0 {
 		err = errHungUp
 	}
