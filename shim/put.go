@@ -22,7 +22,8 @@ type mounting interface {
 
 // later tells which mounts are made after the runtime's own, in a container with this
 // config.json: the driver's files, which are many. The others stand in config.json, as
-// all do where the kernel is too old or where a mount would not stay in the container.
+// all do where the kernel has not what that takes or where a mount would not stay in the
+// container.
 func (s *service) later(w bundle.Summary) func(oci.Mount) bool {
 	if s.mount == nil || !w.PrivateMounts() {
 		return func(oci.Mount) bool { return false }

@@ -15,12 +15,14 @@ import (
 	"github.com/vgpu-shim/vgpu/hooks/oci"
 )
 
-// Supported tells whether the kernel has the calls that this takes: Linux 5.12 has.
+// Supported tells whether the kernel has what this takes: the calls of Linux 5.12, and
+// CONFIG_PROC_CHILDREN, by which it tells which threads have children.
 func Supported() bool {
-	// The newest of them. There is no such descriptor; where nothing is to be set,
+	// The newest of the calls. There is no such descriptor; where nothing is to be set,
 	// nobody looks.
 	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
-	return errors.Is(err, unix.EBADF)
+	_, unknown := os.ReadFile(children)
+	return errors.Is(err, unix.EBADF) && unknown == nil
 }
 
 // attributes are the options that are attributes of a mount. What is made here is
@@ -48,7 +50,7 @@ var ErrEnded = errors.New("the container's first process has ended")
 // of which one must be called, once.
 type Mounts struct {
 	to     chan target // closed by Drop
-	result chan error
+	result <-chan error
 }
 
 // target is where mounts go: below the root directory of a process, which the host
@@ -60,15 +62,16 @@ type target struct {
 
 // Make begins to make mounts, and returns at once. What goes wrong with that Put tells.
 func Make(all []oci.Mount) *Mounts {
-	m := &Mounts{to: make(chan target), result: make(chan error, 1)}
-	onThread(func() {
+	m := &Mounts{to: make(chan target)}
+	m.result = onThread(func() error {
 		trees, err := clones(all)
 		if t, ok := <-m.to; ok {
 			if err == nil {
 				err = t.put(all, trees)
 			}
-			m.result <- err
+			return err
 		}
+		return nil
 	})
 	return m
 }
@@ -84,28 +87,58 @@ func (m *Mounts) Drop() { close(m.to) }
 // After an error some of the mounts are there. It is ErrEnded if the process had ended
 // before.
 func (m *Mounts) Put(pid int, rootfs string) error {
-	m.to <- target{pid, rootfs}
-	if err := <-m.result; err != nil {
+	var err error
+	select {
+	case m.to <- target{pid, rootfs}:
+		err = <-m.result
+	case err = <-m.result: // there is nothing to put
+	}
+	if err != nil {
 		return fmt.Errorf("failed to mount in the container: %w", err)
 	}
 	return nil
 }
 
-// onThread calls f on a thread that nothing else will ever run on. It ends with its
-// goroutine, but for the process's first thread: that can not end, so another is taken
-// while it is held here.
-func onThread(f func()) {
-	go func() {
+// onThread calls f on a thread that nothing else will ever run on, and that ends then.
+// One that may not end is held while another is taken, and goes back to Go's runtime.
+// The result is what f returns, or why no thread could be had.
+func onThread(f func() error) <-chan error {
+	result := make(chan error, 1)
+	taken := make(chan struct{})
+	var try func()
+	try = func() {
 		runtime.LockOSThread()
-		if unix.Gettid() != unix.Getpid() {
-			f()
-			return
+		switch ok, err := mayEnd(); {
+		case err != nil:
+			close(taken)
+			result <- err
+		case ok:
+			close(taken)
+			result <- f()
+			return // while it is locked, which ends the thread
+		default:
+			go try()
+			<-taken
 		}
-		defer runtime.UnlockOSThread()
-		ended := make(chan struct{})
-		onThread(func() { defer close(ended); f() })
-		<-ended
-	}()
+		runtime.UnlockOSThread()
+	}
+	go try()
+	return result
+}
+
+// children names the children of the thread that reads it (proc_pid_task(5)).
+const children = "/proc/thread-self/children"
+
+// mayEnd tells whether this thread may end. The process's first one can not. And the
+// children of another may have asked for a signal at its end, not at the process's
+// (PR_SET_PDEATHSIG): each runc that runs is killed so, whose container may be another.
+// A thread that is locked gets no further ones.
+func mayEnd() (bool, error) {
+	if unix.Gettid() == unix.Getpid() {
+		return false, nil
+	}
+	all, err := os.ReadFile(children)
+	return len(all) == 0, err
 }
 
 // clones makes the mounts. The thread is changed for good. Its root directory is its

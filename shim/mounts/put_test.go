@@ -33,6 +33,14 @@ func TestMain(m *testing.M) {
 		_, _ = io.Copy(io.Discard, os.Stdin) // ends with the test
 		os.Exit(0)
 	}
+	if os.Getenv("MOUNTS_TEST_WITHOUT_PROC") != "" {
+		err := unix.Mount("tmpfs", "/proc", "tmpfs", 0, "") // in a mount namespace of its own
+		if err == nil {
+			err = Make(nil).Put(0, "")
+		}
+		fmt.Printf("supported: %v, put: %v", Supported(), err)
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
@@ -382,7 +390,7 @@ func threadsOutside(t *testing.T, state string) (all []string) {
 	return all
 }
 
-// Supported says what the kernel's version says.
+// Supported says what the kernel's version says, where children are known.
 func TestSupported(t *testing.T) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -475,14 +483,64 @@ func TestTheRuntimeWorksOnTheThread(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	result := make(chan error)
-	onThread(func() {
+	if err := <-onThread(func() error {
 		_, err := clones(nil)
 		runtime.GC()
-		result <- err
-	})
-	if err := <-result; err != nil {
+		return err
+	}); err != nil {
 		t.Error(err)
+	}
+}
+
+// What runs beside it, such as another container's runc, may have asked to be killed at
+// the end of the thread that started it, which Go's runtime has back by then.
+func TestThreadsThatHaveChildrenDoNotEnd(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	goroutines := runtime.NumGoroutine()
+	var children []*exec.Cmd
+	var inputs []io.Closer
+	for range 40 {
+		cmd := exec.Command("cat")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		in, err := cmd.StdinPipe()
+		if err == nil {
+			runtime.LockOSThread()
+			err = cmd.Start()
+			runtime.UnlockOSThread()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		children, inputs = append(children, cmd), append(inputs, in)
+		var thread string
+		if err := <-onThread(func() error {
+			thread = fmt.Sprintf("/proc/self/task/%d", unix.Gettid())
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the thread has ended", func() bool {
+			_, err := os.Stat(thread)
+			return errors.Is(err, os.ErrNotExist)
+		})
+	}
+	for i, child := range children {
+		inputs[i].Close()
+		if err := child.Wait(); err != nil {
+			t.Errorf("child %d: %v", i, err)
+		}
+	}
+	eventually(t, "the others are Go's again", func() bool { return runtime.NumGoroutine() <= goroutines })
+}
+
+// Where nobody can say which threads have children, none is ended.
+func TestChildrenThatNobodyKnows(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{"MOUNTS_TEST_WITHOUT_PROC=1"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if want := "supported: false, put: failed to mount in the container: open /proc/thread-self/children: no such file or directory"; err != nil || string(out) != want {
+		t.Errorf("it says %q, %v; want %q", out, err, want)
 	}
 }
 
