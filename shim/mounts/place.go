@@ -56,13 +56,23 @@ func (p places) make(name string, dir bool) error {
 	return within{p.host}.make(name, dir, 0)
 }
 
+// lookUps is how often a path is looked up before it is given up: while anything on the
+// machine is renamed or mounted, the kernel can not vouch for what ".." leads to
+// (openat2(2), EAGAIN).
+const lookUps = 10000
+
 // lookUp opens a path below the directory root as if that were the root directory.
-func lookUp(root int, name string, flags uint64) (int, error) {
-	fd, err := unix.Openat2(root, name, &unix.OpenHow{
-		Flags: flags | unix.O_CLOEXEC,
-		// Through /proc, too, a link leads out of no root.
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
+func lookUp(root int, name string, flags uint64) (fd int, err error) {
+	for range lookUps {
+		fd, err = unix.Openat2(root, name, &unix.OpenHow{
+			Flags: flags | unix.O_CLOEXEC,
+			// Through /proc, too, a link leads out of no root.
+			Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+		})
+		if !errors.Is(err, unix.EAGAIN) {
+			break
+		}
+	}
 	return fd, os.NewSyscallError("openat2", err)
 }
 

@@ -276,6 +276,45 @@ func TestPutFollowsLinksWithinTheRoot(t *testing.T) {
 	}
 }
 
+// The kernel vouches for no way upwards while something is renamed, anywhere.
+func TestLookUpBesideRenames(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir+"/lib/lib.so", "")
+	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(root)
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() {
+		names := [2]string{dir + "/a", dir + "/b"}
+		err := os.WriteFile(names[0], nil, 0o600)
+		for err == nil {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+				err = os.Rename(names[0], names[1])
+				names[0], names[1] = names[1], names[0]
+			}
+		}
+		stopped <- err
+	}()
+	for range 10000 {
+		fd, err := lookUp(root, strings.Repeat("lib/../", 20)+"lib/lib.so", unix.O_PATH)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		unix.Close(fd)
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestPutRefuses(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	write(t, outside, "the host's")
