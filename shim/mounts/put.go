@@ -65,11 +65,11 @@ func Make(all []oci.Mount) *Mounts {
 	m := &Mounts{to: make(chan target)}
 	m.result = onThread(func() error {
 		trees, err := clones(all)
+		if err != nil {
+			return err // at once: the thread may have copies of what others wait for
+		}
 		if t, ok := <-m.to; ok {
-			if err == nil {
-				err = t.put(all, trees)
-			}
-			return err
+			return t.put(all, trees)
 		}
 		return nil
 	})
@@ -163,8 +163,9 @@ func clones(all []oci.Mount) ([]tree, error) {
 }
 
 // closeOthers closes this thread's copies of the process's descriptors: who reads from
-// a pipe would wait for their end, too. What is no file stays, such as an epoll(7)
-// instance: Go's runtime needs its own on every thread.
+// a pipe would wait for their end, too. Standard input, output and error stay, and what
+// is no file, such as an epoll(7) instance: Go's runtime needs its own on every thread,
+// and must have made it before Make, as it has in any process that serves.
 func closeOthers() error {
 	fds, err := os.ReadDir("/proc/thread-self/fd")
 	if err != nil {

@@ -514,6 +514,26 @@ func TestMountsThatWait(t *testing.T) {
 	}
 }
 
+// Mounts that can not be made hold nothing either, before anybody has asked for them: no
+// copies of the process's descriptors, nor what was made.
+func TestMountsThatFail(t *testing.T) {
+	lib := filepath.Join(t.TempDir(), "lib")
+	write(t, lib, "lib")
+	mine, err := os.Open(lib)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Make([]oci.Mount{on(lib, "/lib.so"), on(lib+"-missing", "/missing.so")})
+	eventually(t, "it has failed", func() bool { return len(m.result) == 1 })
+	mine.Close()
+	eventually(t, "no thread has a descriptor", func() bool { return !open(t, lib) })
+	if err := m.Put(os.Getpid(), "/"); !errors.Is(err, unix.ENOENT) || !strings.Contains(err.Error(), lib+"-missing") {
+		t.Errorf("the error is %v", err)
+	}
+	m = Make([]oci.Mount{on(lib+"-missing", "/missing.so")})
+	m.Drop()
+}
+
 // Go's runtime polls on whatever thread starts to collect garbage.
 func TestTheRuntimeWorksOnTheThread(t *testing.T) {
 	r, w, err := os.Pipe() // so that there is something to poll
