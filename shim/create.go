@@ -188,6 +188,7 @@ func (s *service) createWithVGPU(ctx context.Context, r *taskv3.CreateTaskReques
 		}
 	}()
 
+	s.giveLayer(id, openCLLayer(answer.GetEdits()))
 	now, after := edits(answer.GetEdits(), s.later(w.summary))
 	var driver mounting
 	if len(after) > 0 {

@@ -38,6 +38,9 @@ func (f *fixture) exec(process string) (string, error) {
 // keeps its own behind it.
 func TestExecGivesTheOpenCLLayer(t *testing.T) {
 	f := created(t)
+	if err := os.Remove(f.path("config.json")); err != nil { // of which nothing is asked again
+		t.Fatal(err)
+	}
 	for process, want := range map[string]string{
 		`{"args":["a"],"env":["A=b"]}`:               `{"args":["a"],"env":["A=b","OPENCL_LAYERS=/.vgpu/libvgpu-opencl.so"]}`,
 		`{"env":["OPENCL_LAYERS=/opt/l.so"]}`:        `{"env":["OPENCL_LAYERS=/.vgpu/libvgpu-opencl.so:/opt/l.so"]}`,
@@ -52,22 +55,16 @@ func TestExecGivesTheOpenCLLayer(t *testing.T) {
 	}
 }
 
-// Where the first process has no layer, or nobody can say, what is executed stays byte
-// for byte.
+// Where the first process has no layer of ours what is executed stays byte for byte.
 func TestExecLeavesOtherProcessesAlone(t *testing.T) {
 	const process = `{ "env": ["OPENCL_LAYERS=/opt/l.so"] }`
 	without := newFixture(t, specWith(`{"vgpu-shim.dev/gpus": "0"}`))
-	if err := without.create(); err != nil {
-		t.Fatal(err)
-	}
-	other, lost := created(t), created(t)
-	if err := os.WriteFile(other.path("config.json"), []byte(`{"process": {"env": ["OPENCL_LAYERS=/opt/l.so"]}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(lost.path("config.json")); err != nil {
-		t.Fatal(err)
-	}
-	for description, f := range map[string]*fixture{"without a vGPU": without, "without the layer": other, "without a spec": lost} {
+	other := newFixture(t, `{"process": {"env": ["OPENCL_LAYERS=/.vgpu/l.so"]}}`)
+	other.vgpud.env = []string{"NVIDIA_VISIBLE_DEVICES=void"}
+	for description, f := range map[string]*fixture{"without a vGPU": without, "without the layer": other} {
+		if err := f.create(); err != nil {
+			t.Fatal(err)
+		}
 		if got, err := f.exec(process); err != nil || got != process {
 			t.Errorf("%s: %s, %v", description, got, err)
 		}

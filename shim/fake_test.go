@@ -106,6 +106,8 @@ func (f *fakeTasks) Connect(_ context.Context, r *taskv3.ConnectRequest) (*taskv
 	return &taskv3.ConnectResponse{Version: r.GetID()}, nil
 }
 
+var testEnv = []string{"OPENCL_LAYERS=/.vgpu/libvgpu-opencl.so", "NVIDIA_VISIBLE_DEVICES=void"}
+
 // fakeVgpud is vgpud's control API. It keeps the instances of the vGPUs that
 // exist.
 type fakeVgpud struct {
@@ -113,6 +115,8 @@ type fakeVgpud struct {
 
 	create func(context.Context, *v1.CreateRequest) error // nil: succeeds
 	delete func(context.Context, *v1.DeleteRequest) error // nil: succeeds
+
+	env []string // of the edits; nil: those of testEnv
 
 	resolve func(*v1.ResolveClaimsRequest) (*v1.ResolveClaimsResponse, error) // nil: there are no claims
 
@@ -132,6 +136,10 @@ func (f *fakeVgpud) Create(ctx context.Context, r *v1.CreateRequest) (*v1.Create
 			return nil, err
 		}
 	}
+	env := f.env
+	if env == nil {
+		env = testEnv
+	}
 	return &v1.CreateResponse{Id: "0123456789abcdef", Edits: &v1.Edits{
 		Mounts: []*v1.Mount{
 			{Source: "/run/vgpu/c/x", Destination: "/.vgpu", Type: "bind", Options: []string{"bind", "ro"}},
@@ -144,7 +152,7 @@ func (f *fakeVgpud) Create(ctx context.Context, r *v1.CreateRequest) (*v1.Create
 			{Source: "/usr/lib/vgpu/musl/libvgpu-nvml.so", Destination: "/.vgpu-musl/lib/libnvidia-ml.so.1", Type: "bind", Options: []string{"bind", "ro"}},
 		},
 		Devices: []*v1.Device{{Path: "/dev/nvidia0", Type: "c", Major: 195, FileMode: 0o666, Permissions: "rw"}},
-		Env:     []string{"OPENCL_LAYERS=/.vgpu/libvgpu-opencl.so", "NVIDIA_VISIBLE_DEVICES=void"},
+		Env:     env,
 	}}, nil
 }
 

@@ -60,6 +60,7 @@ type tenant struct {
 	// ownPIDs: all its processes are in a PID namespace that is its own, and have
 	// ended when the first one has.
 	ownPIDs bool
+	layer   string // of OpenCL, as its processes find it; empty: none
 }
 
 var _ taskv3.TTRPCTaskService = (*service)(nil)
@@ -125,6 +126,16 @@ func (s *service) reserve(id string, t tenant) error {
 	}
 	s.tenants[id] = t
 	return nil
+}
+
+// giveLayer notes which OpenCL layer a container that has a vGPU gets.
+func (s *service) giveLayer(id, layer string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.tenants[id]; ok {
+		t.layer = layer
+		s.tenants[id] = t
+	}
 }
 
 // tenant returns a container that has a vGPU.
