@@ -19,18 +19,18 @@ import (
 // a message is read. dir is the bundle. Where that asks for no vGPU nothing is done.
 //
 // Nothing depends on it. What fails here fails there, too, and is told there.
-func warm(dir string) {
+func warm(dir string) (done bool) {
 	h, err := loadHandler(nil) // the options come with the Create
 	if err != nil {
-		return
+		return false
 	}
 	config, err := bundle.LoadConfig(dir)
 	if err != nil {
-		return
+		return false
 	}
 	sum, err := config.Summary()
 	if err != nil || !expects(h, sum) {
-		return
+		return false
 	}
 	config.Prepare()
 	asked := &v1.CreateRequest{Container: &v1.Container{}, Pod: &v1.Pod{}}
@@ -39,10 +39,13 @@ func warm(dir string) {
 	if data, err := proto.Marshal(answer); err == nil {
 		_ = proto.Unmarshal(data, answer)
 	}
+	return true
 }
 
 // expects tells whether a container asks for a vGPU by what can be known without its
-// runtime options. The pause container of a pod has the pod's annotations.
+// runtime options. A pod's server starts with the bundle of the pause container, which
+// has the pod's annotations, but no container's name and no claims: a pod that asks by
+// these is not expected to.
 func expects(h handler, sum bundle.Summary) bool {
 	ours, err := h.Annotations(sum.Annotations)
 	if err != nil {
@@ -57,7 +60,8 @@ func expects(h handler, sum bundle.Summary) bool {
 const firstPercent = 100
 
 // collectLater lets the heap grow until the function is called that it returns: a
-// collection in the midst of the first Create takes a millisecond of it.
+// collection in the midst of the first Create takes a millisecond of it. In a pod the
+// first Start is the pause container's, so that its containers' Creates gain nothing.
 func collectLater() (end func()) {
 	before := debug.SetGCPercent(firstPercent)
 	return sync.OnceFunc(func() { debug.SetGCPercent(before) })

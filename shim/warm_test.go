@@ -3,6 +3,8 @@
 package shim
 
 import (
+	"os"
+	"path/filepath"
 	"runtime/debug"
 	"runtime/metrics"
 	"testing"
@@ -32,6 +34,18 @@ func TestExpects(t *testing.T) {
 			map[string]string{"vgpu-shim.dev/main.gpus": "1", "io.kubernetes.cri.container-name": "main"},
 			true,
 		},
+		{
+			"the pause container of a pod that asks",
+			config.Config{AllowAnnotations: []string{"*"}},
+			map[string]string{"vgpu-shim.dev/gpus": "1", "io.kubernetes.cri.container-type": "sandbox"},
+			true,
+		},
+		{
+			"that of a pod that asks for one container",
+			config.Config{AllowAnnotations: []string{"*"}},
+			map[string]string{"vgpu-shim.dev/main.gpus": "1", "io.kubernetes.cri.container-type": "sandbox"},
+			false,
+		},
 		{"by one that is not allowed", config.Config{DefaultCount: 1}, map[string]string{"vgpu-shim.dev/gpus": "1"}, false},
 		{"more than is allowed", config.Config{DefaultCount: 1, AllowAnnotations: []string{"*"}, Limits: limits}, map[string]string{"vgpu-shim.dev/weight": "200"}, false},
 	} {
@@ -40,6 +54,36 @@ func TestExpects(t *testing.T) {
 				t.Errorf("it expects a vGPU: %v", got)
 			}
 		})
+	}
+}
+
+// It runs beside a server that begins to serve, on whatever is in the bundle, and leaves
+// that as it is.
+func TestWarm(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "shim.toml")
+	if err := os.WriteFile(path, []byte("allow_annotations = [\"*\"]\ndefault_count = 0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(config.Env, path)
+	for description, c := range map[string]struct {
+		spec string
+		want bool
+	}{
+		"asks":         {specWith(`{"vgpu-shim.dev/gpus": "1"}`), true},
+		"does not ask": {specWith(`{"vgpu-shim.dev/gpus": "0"}`), false},
+		"damaged":      {`{"process": `, false},
+		"wrong":        {`{"annotations": 1}`, false},
+	} {
+		t.Run(description, func(t *testing.T) {
+			f := newFixture(t, c.spec)
+			if got := warm(f.bundle); got != c.want {
+				t.Errorf("it made ready: %v", got)
+			}
+			f.untouched()
+		})
+	}
+	if warm(t.TempDir()) {
+		t.Error("it made ready without a bundle")
 	}
 }
 
