@@ -5,7 +5,6 @@ package oci
 import (
 	"fmt"
 	"path"
-	"slices"
 	"strings"
 )
 
@@ -53,12 +52,14 @@ func (MaskCompat) Apply(s *Spec) error {
 	for _, e := range s.masked.elements {
 		masked[path.Clean(e.value)] = true
 	}
-	dirs = slices.DeleteFunc(dirs, func(dir string) bool {
-		was := masked[dir]
-		masked[dir] = true
-		return was
-	})
-	return s.masked.add(dirs...)
+	var missing []string
+	for _, dir := range dirs {
+		if !masked[dir] {
+			masked[dir] = true
+			missing = append(missing, dir)
+		}
+	}
+	return s.masked.add(missing...)
 }
 
 // compatDir is the directory of compatibility libraries that dir is, or lies in;
