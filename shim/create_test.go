@@ -23,8 +23,13 @@ import (
 	"github.com/vgpu-shim/vgpu/vgpu/request"
 )
 
+// secret is what nobody but the container may get.
+const secret = "hunter2"
+
 func TestCreateGivesAVGPU(t *testing.T) {
-	f := newFixture(t, specWith(`{"vgpu-shim.dev/memory": "8Gi", "vgpu-shim.dev/weight": "200", "other": "x"}`))
+	f := newFixture(t, `{"process": {"args": ["`+secret+`"], "env": ["PASSWORD=`+secret+`", "NVIDIA_REQUIRE_CUDA=cuda>=12.0",
+		"LD_LIBRARY_PATH=/`+secret+`", "OPENCL_LAYERS=/`+secret+`"]}, "linux": {},
+		"annotations": {"vgpu-shim.dev/memory": "8Gi", "vgpu-shim.dev/weight": "200", "other": "x", "secret": "`+secret+`"}}`)
 	f.vgpud.create = func(context.Context, *v1.CreateRequest) error {
 		// Written ahead: from here on the bundle says that there may be a vGPU.
 		_, err := bundle.ReadState(f.bundle)
@@ -47,9 +52,19 @@ func TestCreateGivesAVGPU(t *testing.T) {
 		Bundle:       f.bundle,
 		Annotations:  map[string]string{"vgpu-shim.dev/gpus": "1", "vgpu-shim.dev/memory": "8Gi", "vgpu-shim.dev/weight": "200"},
 		DefaultCount: 1,
+		Requirements: map[string]string{"NVIDIA_REQUIRE_CUDA": "cuda>=12.0"},
 	}
 	if diff := cmp.Diff(want, f.vgpud.created[0], protocmp.Transform()); diff != "" {
 		t.Errorf("vgpud was asked for (-want +got):\n%s", diff)
+	}
+	written, err := os.ReadFile(f.path("vgpu.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, text := range map[string]string{"what vgpud was asked": f.vgpud.created[0].String(), "vgpu.json": string(written)} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the secret is in %s: %s", where, text)
+		}
 	}
 	if len(state.Instance) < 20 || state.Address != f.address || state.ID != testID || state.Namespace != testNamespace ||
 		state.Containerd != testContainerd {
