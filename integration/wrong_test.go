@@ -61,6 +61,25 @@ func said(err error) string {
 	return failed.Output
 }
 
+// A checkpoint of a container that has a vGPU says what is wrong, and the container
+// computes on.
+func TestACheckpointIsRefused(t *testing.T) {
+	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
+		n := start(t, harness.Options{Version: v})
+		c := n.Launch(harness.Spec{ID: "kept", Args: []string{"sleep", "100000"}})
+		out, err := n.Containerd.CtrCommand(n.Ctx, "tasks", "checkpoint", c.ID).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "container kept has a vGPU and can not be checkpointed: its state on the GPU would be lost") {
+			t.Errorf("it says %s, %v", out, err)
+		}
+		if state, err := c.TaskState(n.Ctx); err != nil || state != "RUNNING" {
+			t.Errorf("the container is %s, %v", state, err)
+		}
+		if out, err := c.Exec(n.Ctx, "vecadd"); err != nil {
+			t.Errorf("nothing computes in it any more: %s, %v", out, err)
+		}
+	})
+}
+
 // vgpud is not running: Create fails in time, says how to start it, and leaves
 // nothing behind.
 func TestNoDaemon(t *testing.T) {
