@@ -80,7 +80,7 @@ func (c *cluster) knownOn(n *Node, pod string) map[string]*v1.VGPU {
 }
 
 // A pod that asks for nothing gets one GPU under the class, and nothing of ours
-// without it.
+// without it. That nobody counts that GPU its events say.
 func TestPodWithoutRequest(t *testing.T) {
 	c := use(t)
 	c.create(pod("plain", nil, container("gpu", "sh", "-c", "vecadd && echo computed && exec sleep 100000")))
@@ -89,6 +89,7 @@ func TestPodWithoutRequest(t *testing.T) {
 	c.create(without)
 
 	c.says("plain", "gpu", "computed")
+	c.describes("plain", "container gpu has a vGPU without a claim, so kube-scheduler counts no GPU for it")
 	v := c.known("plain")["gpu"]
 	if v.GetCount() != 1 || v.GetMemoryBytes() != 0 || v.GetWeight() != 100 {
 		t.Errorf("vgpud knows of %v", v)

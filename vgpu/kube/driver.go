@@ -123,7 +123,7 @@ func start(ctx context.Context, cfg Config, step func(string)) (_ *Driver, retEr
 	}
 	d.publish()
 	d.wg.Go(d.publishAgain)
-	d.wg.Go(d.tellWaits)
+	d.wg.Go(d.tellPods)
 	if !cfg.AllowContested {
 		d.wg.Go(d.watchRivals)
 	}

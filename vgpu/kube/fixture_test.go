@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -223,10 +224,10 @@ func newClient(objects ...kruntime.Object) *fake.Clientset {
 	client := fake.NewClientset(objects...)
 	// It does not do this by itself.
 	n := 0
-	client.PrependReactor("create", "resourceslices", func(a clienttesting.Action) (bool, kruntime.Object, error) {
-		if s := a.(clienttesting.CreateAction).GetObject().(*resourceapi.ResourceSlice); s.Name == "" {
+	client.PrependReactor("create", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		if o, err := meta.Accessor(a.(clienttesting.CreateAction).GetObject()); err == nil && o.GetName() == "" {
 			n++
-			s.Name = fmt.Sprintf("%s%d", s.GenerateName, n)
+			o.SetName(fmt.Sprintf("%s%d", o.GetGenerateName(), n))
 		}
 		return false, nil, nil
 	})

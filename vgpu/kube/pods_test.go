@@ -5,6 +5,7 @@ package kube
 import (
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func (r *running) vgpu(name string, pod *v1.Pod, claims []*v1.ClaimPointer, anno
 	var dir string
 	if err := r.control(func(c v1.ControlClient) error {
 		resp, err := c.Create(r.t.Context(), &v1.CreateRequest{
-			Container: &v1.Container{Containerd: "/run/containerd/containerd.sock", Namespace: "k8s.io", Id: name},
+			Container: inContainerd(name),
 			Instance:  name, Bundle: r.t.TempDir(), Pod: pod, Claims: claims, Annotations: ours(annotations...),
 		})
 		if err == nil {
@@ -44,6 +45,10 @@ func (r *running) vgpu(name string, pod *v1.Pod, claims []*v1.ClaimPointer, anno
 	}
 }
 
+func inContainerd(name string) *v1.Container {
+	return &v1.Container{Containerd: "/run/containerd/containerd.sock", Namespace: "k8s.io", Id: name}
+}
+
 // A claim that was allocated what a guest has, since the scheduler did not know, says so
 // in an event of its pod, once, and in its status.
 func TestWaitForAGuestIsTold(t *testing.T) {
@@ -59,32 +64,87 @@ func TestWaitForAGuestIsTold(t *testing.T) {
 	}
 	r.vgpu("late", podA, []*v1.ClaimPointer{{Claim: string(c.UID), Request: "gpu"}}, "gpus", "1", "memory", "8Gi")
 
-	events := func() []corev1.Event {
-		list, err := r.client.CoreV1().Events("ml").List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return list.Items
-	}
-	until(t, "there is an event", func() bool { return len(events()) > 0 })
-	e, waits := events()[0], "memory of "+gputest.UUID(0)+", which ml/early (container main) has"
+	e, waits := r.event("WaitsForGuest"), "memory of "+gputest.UUID(0)+", which ml/early (container main) has"
 	if o := e.InvolvedObject; o.Kind != "Pod" || o.Namespace != "ml" || o.Name != "pod-a" || o.UID != "pod-a-uid" || o.FieldPath != "spec.containers{main}" ||
-		e.Type != corev1.EventTypeWarning || e.Reason != "WaitsForGuest" ||
+		e.Type != corev1.EventTypeWarning ||
 		!strings.HasPrefix(e.Message, "container main waits for "+waits+": ") || !strings.Contains(e.Message, "placement: allocated") {
 		t.Errorf("the event is %+v", e)
 	}
 	r.untilStatus("train", vgpuStatus(0, "share-gpu-0", "True", "Prepared", "",
 		`"request":"gpu","heldSeconds":0,"waitedSeconds":0,"vgpus":[{"pod":"pod-a","container":"main","heldSeconds":0,"waitedSeconds":0,"waits":"`+waits+`"}]`))
 
-	said, before := map[string]string{}, r.count("create", "events")
-	for range 2 {
-		if err := r.driver.lookForWaits(said); err != nil {
+	r.event("WithoutClaim") // of the guest
+	if got := r.tells(map[string]string{}); got != 2 {
+		t.Errorf("who had told of nothing told %d times", got)
+	}
+}
+
+// A pod that computes without a claim is counted by nobody; it says so in one event,
+// with what to change, once for all its containers.
+func TestPodWithoutAClaimIsTold(t *testing.T) {
+	c := claimWith("train", result("gpu", 0, "1Gi", "25"))
+	r := run(t, 1, nil, c)
+	if _, err := r.kubelet.prepare(c); err != nil {
+		t.Fatal(err)
+	}
+	job := func(container string) *v1.Pod {
+		return &v1.Pod{Namespace: "ml", Name: "job", Uid: "job-uid", Container: container}
+	}
+	r.vgpu("claims", podA, []*v1.ClaimPointer{{Claim: string(c.UID), Request: "gpu"}}, "gpus", "1", "memory", "1Gi")
+	r.vgpu("nobody's", nil, nil, "gpus", "1", "memory", "1Gi")
+	r.vgpu("main", job("main"), nil, "gpus", "1", "memory", "1Gi")
+	e := r.event("WithoutClaim")
+	if o := e.InvolvedObject; o.Kind != "Pod" || o.Namespace != "ml" || o.Name != "job" || o.UID != "job-uid" || o.FieldPath != "spec.containers{main}" ||
+		e.Type != corev1.EventTypeWarning ||
+		!strings.HasPrefix(e.Message, "container main has a vGPU without a claim, so kube-scheduler counts no GPU for it") ||
+		!strings.Contains(e.Message, "name a ResourceClaim or a ResourceClaimTemplate in spec.resourceClaims") {
+		t.Errorf("the event is %+v", e)
+	}
+	r.vgpu("side", job("side"), nil, "gpus", "1", "memory", "1Gi")
+	said := map[string]string{}
+	if got := r.tells(said); got != 1 {
+		t.Errorf("who had told of nothing told %d times", got)
+	}
+	for _, name := range []string{"main", "side"} {
+		if err := r.control(func(c v1.ControlClient) error {
+			_, err := c.Delete(t.Context(), &v1.DeleteRequest{Container: inContainerd(name), Instance: name})
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := r.count("create", "events") - before; got != 1 {
-		t.Errorf("who had told of nothing told %d times", got)
+	if got := r.tells(said); got != 0 || len(said) != 0 {
+		t.Errorf("of a pod that is gone %d were told, and %v is remembered", got, said)
 	}
+}
+
+// event waits until there is an event of that reason in the namespace ml.
+func (r *running) event(reason string) (e corev1.Event) {
+	r.t.Helper()
+	until(r.t, "there is an event "+reason, func() bool {
+		list, err := r.client.CoreV1().Events("ml").List(r.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		i := slices.IndexFunc(list.Items, func(e corev1.Event) bool { return e.Reason == reason })
+		if i >= 0 {
+			e = list.Items[i]
+		}
+		return i >= 0
+	})
+	return e
+}
+
+// tells looks twice at the pods, and returns how many events that made.
+func (r *running) tells(said map[string]string) int {
+	r.t.Helper()
+	before := r.count("create", "events")
+	for range 2 {
+		if err := r.driver.lookAtPods(said); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return r.count("create", "events") - before
 }
 
 // An event and a status have little room, and a guest need not be in a pod.
