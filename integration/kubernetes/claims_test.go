@@ -8,18 +8,21 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/v1alpha1"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
@@ -435,4 +438,68 @@ func TestClaimThatComesWhileVGPUdIsDown(t *testing.T) {
 		t.Fatal(said)
 	}
 	c.reaches("early", corev1.PodSucceeded)
+}
+
+// What a claim says of itself: the GPU that its container uses, how long that held it
+// and waited for it, and that the GPU is well.
+func TestClaimSaysWhatItHad(t *testing.T) {
+	c := use(t)
+	again := func(flags ...string) {
+		if err := errors.Join(c.one.KillDriver(), c.one.StartDriver(c.Ctx, flags...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again("--status-interval=1s")
+	t.Cleanup(func() { again() })
+	names := []string{"left", "right"}
+	for _, name := range names {
+		c.claiming(name, claimOf(ask("gpu", "2Gi", "40")), script("gpu", bursts(1_000_000)))
+	}
+	for _, name := range names {
+		c.wait(func() error { return c.saysWhatItHad(name) })
+	}
+}
+
+// saysWhatItHad is nil once the claim of a pod tells of both times.
+func (c *cluster) saysWhatItHad(name string) error {
+	claim := c.getClaim(name)
+	if claim.Status.Allocation == nil || len(claim.Status.Devices) != 1 {
+		return fmt.Errorf("the status of claim %s is %+v", name, claim.Status)
+	}
+	given, d := claim.Status.Allocation.Devices.Results[0], claim.Status.Devices[0]
+	if d.Driver != DriverName || d.Pool != given.Pool || d.Device != given.Device || d.ShareID == nil || *d.ShareID != string(*given.ShareID) {
+		return fmt.Errorf("claim %s tells of %+v, and was given %+v", name, d, given)
+	}
+	if !meta.IsStatusConditionTrue(d.Conditions, "Ready") {
+		return fmt.Errorf("the conditions of claim %s are %+v", name, d.Conditions)
+	}
+	var status v1alpha1.VgpuStatus
+	if err := json.Unmarshal(d.Data.Raw, &status); err != nil {
+		return err
+	}
+	if len(status.Vgpus) != 1 || status.HeldSeconds == 0 || status.WaitedSeconds == 0 {
+		return fmt.Errorf("claim %s says %s", name, d.Data.Raw)
+	}
+	want := v1alpha1.Vgpu{Pod: name, Container: "gpu", GPUs: c.uuids(c.one), HeldSeconds: status.HeldSeconds, WaitedSeconds: status.WaitedSeconds}
+	if !reflect.DeepEqual(status.Vgpus[0], want) {
+		return fmt.Errorf("claim %s says %s, want %+v", name, d.Data.Raw, want)
+	}
+	return nil
+}
+
+// A size is a class and a template of one name: a pod that names the template gets a vGPU
+// of that size, and a ResourceQuota counts it by the class.
+func TestSizeByItsTemplate(t *testing.T) {
+	c := use(t)
+	if _, err := c.Kubectl(c.Ctx, "apply", "--filename", c.manifest("claimtemplates.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	const key = corev1.ResourceName(corev1.ResourceImplicitExtendedClaimsPerClass + "vgpu-small")
+	defer c.limited(key, "1")()
+	c.create(templated("vgpu-small", pod("little", nil, computes("gpu", 1))))
+	c.says("little", "gpu", "computed")
+	if v := c.known("little")["gpu"]; v.GetMemoryBytes() != 4<<30 || v.GetWeight() != 10 {
+		t.Errorf("vgpud knows of %v", v)
+	}
+	c.usedOfQuota(key, "1")
 }

@@ -507,41 +507,51 @@ func (c *three) oversubscription() {
 
 // quota: a ResourceQuota counts the GPUs of the class, and refuses claims beyond.
 func (c *three) quota() {
-	quotas := c.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault)
 	const key = deviceClass + ".deviceclass.resource.k8s.io/devices"
-	_, err := quotas.Create(c.Ctx, &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Name: "gpus"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{key: resource.MustParse("3")}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		c.T.Fatal(err)
-	}
-	defer func() {
-		if err := quotas.Delete(c.Ctx, "gpus", metav1.DeleteOptions{}); err != nil {
-			c.T.Error(err)
-		}
-	}()
-	used := func(want string) {
-		c.T.Helper()
-		c.wait(func() error {
-			q, err := quotas.Get(c.Ctx, "gpus", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if got, ok := q.Status.Used[key]; !ok || got.Cmp(resource.MustParse(want)) != 0 {
-				return fmt.Errorf("used of the quota is %v, not yet %s", q.Status.Used, want)
-			}
-			return nil
-		})
-	}
-	used("0")
+	defer c.limited(key, "3")()
+	c.usedOfQuota(key, "0")
 	c.place("pair", claimOf(ask("gpu", "1Gi", "10", of(2))))
 	c.place("one", claimOf(ask("gpu", "1Gi", "10")))
-	used("3")
+	c.usedOfQuota(key, "3")
 	beyond := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "beyond"}, Spec: claimOf(ask("gpu", "1Gi", "10"))}
-	_, err = c.Client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Create(c.Ctx, beyond, metav1.CreateOptions{})
+	_, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Create(c.Ctx, beyond, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: gpus") {
 		c.T.Errorf("a claim beyond the quota: %v", err)
 	}
+}
+
+const quotaName = "gpus"
+
+// limited bounds what the namespace may have of one thing by a ResourceQuota, until the
+// returned function is called.
+func (c *cluster) limited(key corev1.ResourceName, hard string) func() {
+	c.T.Helper()
+	quotas := c.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault)
+	if _, err := quotas.Create(c.Ctx, &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: quotaName}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{key: resource.MustParse(hard)}},
+	}, metav1.CreateOptions{}); err != nil {
+		c.T.Fatal(err)
+	}
+	return func() {
+		if err := quotas.Delete(c.Ctx, quotaName, metav1.DeleteOptions{}); err != nil {
+			c.T.Error(err)
+		}
+	}
+}
+
+// usedOfQuota waits until so much of it is used.
+func (c *cluster) usedOfQuota(key corev1.ResourceName, want string) {
+	c.T.Helper()
+	c.wait(func() error {
+		q, err := c.Client.CoreV1().ResourceQuotas(metav1.NamespaceDefault).Get(c.Ctx, quotaName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if got, ok := q.Status.Used[key]; !ok || got.Cmp(resource.MustParse(want)) != 0 {
+			return fmt.Errorf("used of the quota is %v, not yet %s", q.Status.Used, want)
+		}
+		return nil
+	})
 }
 
 // lateBinding: the scheduler has put two claims on one GPU while an identical one idles.
