@@ -68,7 +68,7 @@ func devicePluginCommand() *cobra.Command {
 	f.StringVar(&cfg.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this `NODE` in Kubernetes (default $NODE_NAME, else the host's name)")
 	f.StringVar(&more.kubeconfig, "kubeconfig", "", "`FILE` that says how to reach the API server (default: as a pod that has a token does, else not at all)")
 	f.StringVar((*string)(&cfg.Address), "address", string(cfg.Address), "control socket `PATH` of vgpud")
-	f.Float64Var(&cfg.Oversubscription, "oversubscription", cfg.Oversubscription, "`FACTOR` by which more memory may be asked for than a GPU has; a container that finds none free waits")
+	f.Float64Var(&cfg.Oversubscription, "oversubscription", cfg.Oversubscription, "`FACTOR` by which more memory may be asked for than a GPU has; the same as vgpud's engine.oversubscription: where that is 1, a container that finds none free waits")
 	f.IntVar(&cfg.DefaultShare, "default-share", cfg.DefaultShare, "`PERCENT` of a GPU's time for a container that asks for no share; a GPU has as many units of vgpu-shim.dev/gpu as that goes into 100")
 	f.StringVar(&more.memory, "default-memory", "", "`SIZE` on each GPU for a container that asks for no memory, such as 4Gi (default: --default-share of the smallest GPU's)")
 	f.DurationVar(&cfg.Absence, "absence", cfg.Absence, "keep new pods away when vgpud is gone for so `LONG`")

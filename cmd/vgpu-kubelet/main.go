@@ -56,7 +56,7 @@ Exit codes: 0 stopped, 1 failed, 2 wrong use.`
 const examples = `  vgpu-kubelet                                     # in a pod, as the DaemonSet runs it
   vgpu-kubelet --kubeconfig=/etc/kubernetes/kubelet.conf --node-name=worker-3
   vgpu-kubelet --order=pack                        # fill one GPU before the next
-  vgpu-kubelet --oversubscription=1.5              # 1.5 times the memory may be claimed: who comes late waits
+  vgpu-kubelet --oversubscription=1.5              # 1.5 times the memory may be claimed; vgpud.toml says the same
   vgpu-kubelet --default-memory=4Gi --default-share=25`
 
 func main() {
@@ -108,7 +108,7 @@ func command() *cobra.Command {
 	f.StringVar(&more.kubeconfig, "kubeconfig", "", "`FILE` that says how to reach the API server (default: as a pod does)")
 	f.StringVar(&cfg.Address, "address", cfg.Address, "control socket `PATH` of vgpud")
 	f.StringVar(&more.order, "order", string(cfg.Order), "in which order pods fill GPUs: "+strings.Join(kube.Orders(), ", "))
-	f.Float64Var(&cfg.Oversubscription, "oversubscription", cfg.Oversubscription, "`FACTOR` by which more memory may be claimed than a GPU has; a container that finds none free waits")
+	f.Float64Var(&cfg.Oversubscription, "oversubscription", cfg.Oversubscription, "`FACTOR` by which more memory may be claimed than a GPU has; the same as vgpud's engine.oversubscription: where that is 1, a container that finds none free waits")
 	f.IntVar(&cfg.DefaultShare, "default-share", cfg.DefaultShare, "`PERCENT` of a GPU's time for a request that names no share")
 	f.StringVar(&more.memory, "default-memory", "", "`SIZE` for a request that names no memory, such as 4Gi (default: --default-share of the GPU's)")
 	f.DurationVar(&cfg.Absence, "absence", cfg.Absence, "keep new pods away when vgpud is gone for so `LONG`")

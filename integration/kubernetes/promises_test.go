@@ -4,6 +4,7 @@ package kubernetes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -193,4 +194,53 @@ func (c *couple) settles(name string) (gpus []string) {
 		return nil
 	})
 	return gpus
+}
+
+// TestClaimsOfMoreThanAGPUHas: where vgpud and the driver both give a GPU's memory out one
+// and a half times, whoever was allocated some has it, together more than there is; and
+// who asks for more than that is not placed.
+func TestClaimsOfMoreThanAGPUHas(t *testing.T) {
+	c := &couple{cluster: use(t)}
+	n, err := c.AddNode(c.Ctx, NodeOptions{
+		Name: "more", Labels: map[string]string{Label: "true"},
+		Daemon: harness.DaemonOptions{GPUs: "sim:1", Model: modelCouple, Memory: "4Gi", SwapRate: "400Gi", Engine: "oversubscription = 1.5\nswap_rate = \"400Gi\"\n"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.removeAll()
+		if err := c.RemoveNode(context.Background(), n); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(n.KillDriver(), n.StartDriver(c.Ctx, "--oversubscription=1.5")); err != nil {
+		t.Fatal(err)
+	}
+	c.node, c.devices = n, deviceNames(c.published(n))
+	c.publishes(n, func(all []resourceapi.Device) bool {
+		m := all[0].Capacity["memory"]
+		return m.Value.Cmp(resource.MustParse("6Gi")) == 0 && m.RequestPolicy.ValidRange.Max.Cmp(resource.MustParse("4Gi")) == 0
+	})
+	const managed = 5 << 29 // bytes
+	for _, name := range []string{"left", "right"} {
+		c.starts(name, "3Gi", 0, script("gpu", fmt.Sprintf("%s --managed %d", stayProgram, managed)))
+		c.settles(name)
+	}
+	for _, name := range []string{"left", "right"} {
+		if v := c.knownOn(n, name)["gpu"]; v.GetMemory()[0].GetUsedBytes() < managed {
+			t.Errorf("vgpud knows of %v", v)
+		}
+	}
+	gpus, err := n.Daemon.PhysicalGPUs(c.Ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := gpus[0]; g.GetMemoryReservedBytes() != 6<<30 || g.GetMemoryPromisedBytes() != 6<<30 || g.GetMemoryGuestBytes() != 0 {
+		t.Errorf("of the GPU vgpud says %v", g)
+	}
+	c.claiming("beyond", c.asks("1Gi"), container("gpu", "vecadd"))
+	c.waits("beyond", "cannot allocate all claims")
+	c.remove("left")
+	c.reaches("beyond", corev1.PodSucceeded)
 }
