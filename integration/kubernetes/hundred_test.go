@@ -128,6 +128,9 @@ func (c *three) mixture(pods []wanted, allocated bool) {
 	if c.T.Failed() {
 		return
 	}
+	if !look.promised {
+		c.T.Error("nothing was promised in any look")
+	}
 	if look.waited == 0 || look.pending == 0 {
 		c.T.Errorf("%d pods had to wait for a node, and %d looks saw one that waits for its turn: nothing was contended for", look.waited, look.pending)
 	}
@@ -224,11 +227,12 @@ type look struct {
 	allocatable map[string]corev1.ResourceList                             // of each node
 	idle        map[string]int                                             // looks in a row that have found a GPU free and somebody waiting for it
 
-	most    int                 // pods that computed at once
-	waited  int                 // pods that had no node at once
-	pending int                 // looks in which a GPU was wanted by several
-	where   map[string]int      // pods that ran on each node
-	given   map[string][]string // devices of each pod
+	most     int                 // pods that computed at once
+	waited   int                 // pods that had no node at once
+	pending  int                 // looks in which a GPU was wanted by several
+	promised bool                // memory of some GPU, in some look
+	where    map[string]int      // pods that ran on each node
+	given    map[string][]string // devices of each pod
 }
 
 func newLook(c *three, allocated bool) *look {
@@ -282,6 +286,11 @@ func (l *look) nodes() {
 			if g.GetMemoryReservedBytes() > g.GetMemoryBytes() || g.GetMemoryUsedBytes() > g.GetMemoryBytes() {
 				l.c.T.Errorf("of GPU %s with %d bytes %d are reserved, and %d used", g.GetUuid(), g.GetMemoryBytes(), g.GetMemoryReservedBytes(), g.GetMemoryUsedBytes())
 			}
+			// Invariant 11. With guests the scheduler may promise what one has taken in the same moment.
+			if l.allocated && g.GetMemoryPromisedBytes()+g.GetMemoryGuestBytes() > g.GetMemoryBytes() {
+				l.c.T.Errorf("of GPU %s with %d bytes %d are promised, and guests have %d", g.GetUuid(), g.GetMemoryBytes(), g.GetMemoryPromisedBytes(), g.GetMemoryGuestBytes())
+			}
+			l.promised = l.promised || g.GetMemoryPromisedBytes() > 0
 			if g.GetPending() > 0 {
 				l.pending++
 			}
