@@ -150,7 +150,7 @@ test-versions: setup-versions build musl ## the versions of containerd between t
 	$(GO) test -count=1 -timeout 20m ./integration/versions
 
 .PHONY: test-kubernetes
-test-kubernetes: setup-kubernetes build kubernetes ## pods and claims on a real Kubernetes with simulated GPUs (needs root; SHORT=1: on one node; the first time it builds Kubernetes for 20 to 40 minutes)
+test-kubernetes: setup-kubernetes build kubernetes ## pods and claims on a real Kubernetes with simulated GPUs (needs root; SHORT=1: without TestThreeNodes; the first time it builds Kubernetes for 20 to 40 minutes)
 	$(GO) test -count=1 -timeout 60m $(if $(SHORT),-skip '^TestThreeNodes$$') ./integration/kubernetes
 
 # SCALE='-nodes 100 -pods 1000' is smaller; build/scale -h has all flags.
