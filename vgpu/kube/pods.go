@@ -17,6 +17,12 @@ import (
 	"github.com/vgpu-shim/vgpu/vgpu/kube/vgpud"
 )
 
+// Reasons of events of pods; vgpu-node-restriction allows no others.
+const (
+	waitsForGuest = "WaitsForGuest"
+	withoutClaim  = "WithoutClaim"
+)
+
 // podsInterval is how often it is looked whom there is something to tell.
 const podsInterval = 5 * time.Second
 
@@ -71,7 +77,7 @@ func (d *Driver) lookAtPods(said map[string]string) error {
 			continue
 		}
 		if why := waitsFor(v, vgpus); why != "" {
-			tell(v.GetId(), why, pod, "WaitsForGuest", fmt.Sprintf("container %s waits for %s: the scheduler did not know of that one yet. "+
+			tell(v.GetId(), why, pod, waitsForGuest, fmt.Sprintf("container %s waits for %s: the scheduler did not know of that one yet. "+
 				"It goes on when that one has ended; nobody waits so where all have claims with placement: allocated", pod.GetContainer(), why))
 		}
 		if key := pod.GetUid(); len(v.GetClaims()) == 0 && !there[key] {
@@ -83,9 +89,6 @@ func (d *Driver) lookAtPods(said map[string]string) error {
 	maps.DeleteFunc(said, func(key, _ string) bool { return !there[key] })
 	return nil
 }
-
-// withoutClaim is the reason of the event of a pod whose GPU the scheduler does not count.
-const withoutClaim = "WithoutClaim"
 
 // waitsFor is what of others a vGPU waits for that was promised to it; empty: nothing.
 func waitsFor(v *v1.VGPU, vgpus []*v1.VGPU) string {
