@@ -5,6 +5,7 @@ package opencl_test
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,17 +48,24 @@ func TestWorkWaitsForItsGrantAndEndsTheTurn(t *testing.T) {
 
 // Every kind of work passes the gate, and each call once.
 func TestAllWorkPassesTheGate(t *testing.T) {
-	for _, c := range []struct{ name, said string }{{"data", "all of it is right"}, {"kernels", "sum 5145800"}} {
+	for _, c := range []struct{ name, said string }{{"data", "all of it is right"}, {"kernels", "sum 5145800"}, {"order", "in order"}} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newArbiter(t)
 			p := start(t, a, c.name)
-			client := a.client()
-			client.grant()
-			p.Expect(c.said)
-			p.Expect(fmt.Sprintf("%d calls", client.page.Submitted().Load()))
-			p.Done()
+			a.gatesEachOnce(p, c.said)
 		})
 	}
+}
+
+// gatesEachOnce grants a program its one turn, and holds its count of calls that are work
+// against the gate's.
+func (a *arbiter) gatesEachOnce(p *jail.Program, said string) {
+	a.t.Helper()
+	c := a.client()
+	c.grant()
+	p.Expect(said)
+	p.Expect(fmt.Sprintf("%d calls", c.page.Submitted().Load()))
+	p.Done()
 }
 
 func TestRevokedTurnEndsWithItsWork(t *testing.T) {
@@ -85,9 +93,7 @@ func TestRevokedTurnEndsWithItsWork(t *testing.T) {
 // An implementation need not begin what nobody flushed: a drain flushes.
 func TestDrainFlushes(t *testing.T) {
 	a := newArbiter(t)
-	// The first layer is the innermost, and sees what ours does.
-	beneath := layers[:len("OPENCL_LAYERS=")] + filepath.Join(built, "tells.so") + ":" + layers[len("OPENCL_LAYERS="):]
-	p := jail.Begin(t, command(t, a.dir, []string{beneath}, "unflushed"))
+	p := jail.Begin(t, command(t, a.dir, []string{aboveAnother()}, "unflushed"))
 	c := a.client()
 	c.grant()
 	p.Expect("enqueued")
@@ -101,12 +107,18 @@ func TestDrainFlushes(t *testing.T) {
 	p.Done()
 }
 
+// aboveAnother asks for testdata/tells.c, and then for our layer: the first is the
+// innermost, and sees what ours does.
+func aboveAnother() string {
+	return strings.Replace(layers, "=", "="+filepath.Join(built, "tells.so")+":", 1)
+}
+
 // What waits for a user event keeps no turn, and runs in none but its own.
 func TestHeldWorkIsNotInFlight(t *testing.T) {
-	for _, name := range []string{"held", "held_by_barrier"} {
+	for _, name := range []string{"held", "held_by_barrier", "held_by_old_barrier", "held_by_wait_for_events"} {
 		t.Run(name, func(t *testing.T) {
 			a := newArbiter(t)
-			p := start(t, a, name)
+			p := jail.Begin(t, command(t, a.dir, []string{aboveAnother()}, name))
 			c := a.client()
 			c.grant()
 			p.Expect("held")
@@ -291,6 +303,7 @@ func TestTraps(t *testing.T) {
 		{"threads", 1},
 		{"data", 1},
 		{"kernels", 1},
+		{"order", 1},
 		{"counts", 1},
 		{"errors", 1},
 	} {

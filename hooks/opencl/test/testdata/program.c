@@ -238,15 +238,24 @@ static void held(void)
 	await();
 }
 
-static void held_by_barrier(void)
+/* By a barrier, as OpenCL 1.2 has it; as 1.1 has it; and as 1.1 has one for events. */
+static void held_by(bool lists, bool events)
 {
 	struct work before = { .go = 1 }, behind = { .go = 1 };
 	cl_command_queue q = make_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
-	cl_event user = user_event(), marker;
+	cl_event user = user_event(), first, marker;
 
-	OK(enqueue(q, &before, 1, &user, NULL));
-	OK(clEnqueueBarrierWithWaitList(q, 0, NULL, NULL));
-	OK(clEnqueueMarkerWithWaitList(q, 0, NULL, &marker));
+	OK(enqueue(q, &before, 1, &user, &first));
+	if (lists)
+		OK(clEnqueueBarrierWithWaitList(q, 0, NULL, NULL));
+	else if (events)
+		OK(clEnqueueWaitForEvents(q, 1, &first));
+	else
+		OK(clEnqueueBarrier(q));
+	if (lists)
+		OK(clEnqueueMarkerWithWaitList(q, 0, NULL, &marker));
+	else
+		OK(clEnqueueMarker(q, &marker));
 	OK(enqueue(q, &behind, 0, NULL, NULL));
 	OK(clFlush(q));
 	say("held");
@@ -257,10 +266,26 @@ static void held_by_barrier(void)
 	OK(clFinish(q));
 	CHECK(atomic_load(&before.ran) == 2 && atomic_load(&behind.ran) == 2 && status(marker) == CL_COMPLETE);
 	OK(clReleaseEvent(marker));
+	OK(clReleaseEvent(first));
 	OK(clReleaseEvent(user));
 	OK(clReleaseCommandQueue(q));
 	say("ran");
 	await();
+}
+
+static void held_by_barrier(void)
+{
+	held_by(true, false);
+}
+
+static void held_by_old_barrier(void)
+{
+	held_by(false, false);
+}
+
+static void held_by_wait_for_events(void)
+{
+	held_by(false, true);
 }
 
 /* A thread that blocks waits for one that stands at the gate. */
@@ -476,6 +501,8 @@ static void errors(void)
 
 	OK(r);
 	say("no queue %d", clEnqueueMarkerWithWaitList(NULL, 0, NULL, NULL));
+	say("no queue, as of 1.1, %d %d", clEnqueueMarker(NULL, &e), clEnqueueBarrier(NULL));
+	say("no event, as of 1.1, %d", clEnqueueMarker(queue, NULL));
 	say("no list %d", enqueue(queue, &w, 1, NULL, NULL));
 	say("no event %d", enqueue(queue, &w, 0, &bad, NULL));
 	say("out of range %d", clEnqueueReadBuffer(queue, b, CL_TRUE, 12, 16, &x, 0, NULL, NULL));
@@ -805,6 +832,40 @@ static void data(void)
 	end();
 }
 
+/* Order as OpenCL 1.1 has it: a marker with an event, a barrier without. They are no work. */
+static void order(void)
+{
+	cl_command_queue q = make_queue(CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
+	int in = 7, pattern = 5, out[2] = { 0 };
+	cl_event copied, marker;
+	cl_command_type type;
+	cl_int r;
+	cl_mem a = clCreateBuffer(context, CL_MEM_READ_WRITE, sizeof(out), NULL, &r);
+
+	OK(r);
+	for (int i = 0; i < 20; i++) {
+		in = i;
+		WORK(clEnqueueFillBuffer(q, a, &pattern, sizeof(pattern), 0, sizeof(out), 0, NULL, NULL));
+		OK(clEnqueueBarrier(q));
+		WORK(clEnqueueWriteBuffer(q, a, CL_FALSE, 0, sizeof(in), &in, 0, NULL, NULL));
+		OK(clEnqueueMarker(q, &marker));
+		WORK(clEnqueueCopyBuffer(q, a, a, 0, sizeof(in), sizeof(in), 1, &marker, &copied));
+		OK(clEnqueueBarrier(q));
+		WORK(clEnqueueReadBuffer(q, a, CL_FALSE, 0, sizeof(out), out, 0, NULL, NULL));
+		OK(clFinish(q));
+		CHECK(out[0] == i && out[1] == i);
+		OK(clGetEventInfo(marker, CL_EVENT_COMMAND_TYPE, sizeof(type), &type, NULL));
+		CHECK(type == CL_COMMAND_MARKER && status(marker) == CL_COMPLETE && references(marker) == 1);
+		OK(clReleaseEvent(copied));
+		OK(clReleaseEvent(marker));
+	}
+	say("in order");
+	say("%u calls", calls);
+	OK(clReleaseMemObject(a));
+	OK(clReleaseCommandQueue(q));
+	end();
+}
+
 /* Kernels, from source, as most programs have them. */
 static void kernels(void)
 {
@@ -879,6 +940,8 @@ static const struct {
 	{ "unflushed", unflushed, false },
 	{ "held", held, true },
 	{ "held_by_barrier", held_by_barrier, true },
+	{ "held_by_old_barrier", held_by_old_barrier, true },
+	{ "held_by_wait_for_events", held_by_wait_for_events, true },
 	{ "blocking", blocking, true },
 	{ "callback", callback, true },
 	{ "callback_sets", callback_sets, true },
@@ -896,6 +959,7 @@ static const struct {
 	{ "threads", threads, true },
 	{ "data", data, true },
 	{ "kernels", kernels, true },
+	{ "order", order, true },
 	{ "by_name", by_name, true },
 	{ "names", names, false },
 };

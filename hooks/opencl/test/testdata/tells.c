@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A layer between ours and the implementation, which tells of each flush: PoCL begins
- * work without one. */
+ * work without one. It waits for events in a queue, too: PoCL has no clEnqueueWaitForEvents. */
 #include <CL/cl_layer.h>
 #include <stdio.h>
 
@@ -10,6 +10,11 @@ static cl_int CL_API_CALL tell_flush(cl_command_queue queue)
 {
 	fprintf(stderr, "flushed\n");
 	return next.clFlush(queue);
+}
+
+static cl_int CL_API_CALL wait_for_events(cl_command_queue queue, cl_uint n, const cl_event *wait)
+{
+	return next.clEnqueueBarrierWithWaitList(queue, n, wait, NULL);
 }
 
 cl_int CL_API_CALL clGetLayerInfo(cl_layer_info info, size_t size, void *value, size_t *size_ret)
@@ -27,6 +32,7 @@ cl_int CL_API_CALL clInitLayer(cl_uint entries, const cl_icd_dispatch *target, c
 		return CL_INVALID_VALUE;
 	next = ours = *target;
 	ours.clFlush = tell_flush;
+	ours.clEnqueueWaitForEvents = wait_for_events;
 	*entries_ret = sizeof(next) / sizeof(void *);
 	*dispatch = &ours;
 	return CL_SUCCESS;
