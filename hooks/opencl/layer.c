@@ -95,7 +95,8 @@ CL_API_ENTRY __attribute__((visibility("default"))) cl_int CL_API_CALL clInitLay
 {
 	if (!target || !entries_ret || !dispatch)
 		return CL_INVALID_VALUE;
-	/* A loader that is asked for the layer twice, by a variable and by a file. */
+	/* A second loader in the process. One that is asked for the layer twice, by a
+	 * variable and by a file, sees that itself. */
 	if (layer.initialised)
 		return CL_INVALID_OPERATION;
 	layer.initialised = true;

@@ -6,6 +6,7 @@
 
 setup_opencl() {
 	unpack_opencl
+	apt_unpack ocl-icd-libopencl1 "$NEWER_OPENCL_LOADER" trixie
 	compile_opencl
 }
 

@@ -47,10 +47,12 @@ DEBIAN_CNI=1.1.1
 HELM=v4.3.2
 
 # OpenCL: its headers, which building takes, and from the same Debian what the tests
-# run: the loader, an implementation on the CPU, and programs.
+# run: the loader, an implementation on the CPU, and programs. And Debian 13's loader,
+# which runs on 12 as it is.
 DEBIAN_OPENCL_HEADERS=3.0~2023.02.06
 DEBIAN_OPENCL=(pocl-opencl-icd=3.1-3 ocl-icd-libopencl1=2.3.1-1 ocl-icd-opencl-dev=2.3.1-1
 	clinfo=3.0.23.01.25-1 clpeak=1.1.2-1 hashcat=6.2.6 python3-pyopencl=2022.3.1-2.1 darktable=4.2.1)
+NEWER_OPENCL_LOADER=2.3.3
 
 # Debian packages, by what needs them.
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc

@@ -23,12 +23,14 @@ import (
 
 const (
 	layer = "libvgpu-opencl.so"
-	// toolsVariable tells this binary in the jail where the OpenCL programs are.
+	// toolsVariable tells this binary in the jail which trees lie above this machine's,
+	// the first on top: a list as PATH is one.
 	toolsVariable = "VGPU_JAIL_OPENCL"
 )
 
-// built is what TestMain made; tools is the tree of setup.sh opencl.
-var built, tools string
+// built is what TestMain made; tools is the tree of setup.sh opencl, and newer one with
+// Debian 13's loader alone.
+var built, tools, newer string
 
 func TestMain(m *testing.M) {
 	jail.Entered(jail.Layout{Names: []string{layer}, More: overlays})
@@ -51,7 +53,13 @@ func TestMain(m *testing.M) {
 // overlays puts the OpenCL programs above this machine's.
 func overlays(root string) error {
 	for _, dir := range []string{"etc", "usr"} {
-		lower := "lowerdir=" + filepath.Join(os.Getenv(toolsVariable), dir) + ":/" + dir
+		lower := "lowerdir="
+		for _, tree := range filepath.SplitList(os.Getenv(toolsVariable)) {
+			if from := filepath.Join(tree, dir); isDir(from) {
+				lower += from + ":"
+			}
+		}
+		lower += "/" + dir
 		if err := unix.Mount("overlay", filepath.Join(root, dir), "overlay", unix.MS_RDONLY, lower); err != nil {
 			return fmt.Errorf("failed to put OpenCL into /%s: %w", dir, err)
 		}
@@ -59,10 +67,17 @@ func overlays(root string) error {
 	return nil
 }
 
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
 func build(dir string) error {
-	var err error
-	if tools, err = filepath.EvalSymlinks("../../../.tools/opencl"); err != nil {
-		return fmt.Errorf("there are no OpenCL programs: %w; run make setup-opencl", err)
+	for tree, name := range map[*string]string{&tools: "opencl", &newer: "debian/ocl-icd-libopencl1-2.3.3"} {
+		var err error
+		if *tree, err = filepath.EvalSymlinks(filepath.Join("../../../.tools", name)); err != nil {
+			return fmt.Errorf("there are no OpenCL programs: %w; run make setup-opencl", err)
+		}
 	}
 	sanitize := os.Getenv("VGPU_TEST_CFLAGS")
 	lib := filepath.Join(tools, "usr/lib/x86_64-linux-gnu")

@@ -4,6 +4,7 @@ package opencl_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,6 +56,57 @@ func TestAllWorkPassesTheGate(t *testing.T) {
 			a.gatesEachOnce(p, c.said)
 		})
 	}
+}
+
+// Debian 12's loader finds the layer by the variable, Debian 13's by the file too; asked for
+// it twice, each has it once.
+func TestLoadersFindTheLayer(t *testing.T) {
+	const ours = "/" + jail.Libraries + "/" + layer
+	file := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(file, "etc/OpenCL/layers"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(file, "etc/OpenCL/layers/vgpu.lay"), []byte(ours+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const nothing = "OPENCL_LAYERS="
+	for _, c := range []struct {
+		name, trees, variable string
+		finds                 bool
+	}{
+		{"2.3.1/variable", tools, layers, true},
+		{"2.3.1/variable twice", tools, layers + ":" + ours, true},
+		{"2.3.1/file", file + ":" + tools, nothing, false},
+		{"2.3.1/both", file + ":" + tools, layers, true},
+		{"2.3.3/variable", newer + ":" + tools, layers, true},
+		{"2.3.3/variable twice", newer + ":" + tools, layers + ":" + ours, true},
+		{"2.3.3/file", newer + ":" + file + ":" + tools, nothing, true},
+		{"2.3.3/both", newer + ":" + file + ":" + tools, layers, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := newArbiter(t)
+			p := jail.Begin(t, command(t, a.dir, []string{toolsVariable + "=" + c.trees, c.variable}, "kernels"))
+			if c.finds {
+				a.gatesEachOnce(p, "sum 5145800")
+				return
+			}
+			p.Expect("sum 5145800")
+			p.Expect("203 calls")
+			p.Done()
+			if n := a.hellos.Load(); n != 0 {
+				t.Errorf("%d clients said HELLO", n)
+			}
+		})
+	}
+}
+
+// Those loaders see by themselves that they have the layer. Another one, or a second one in
+// the process, may ask again: the layer of the first goes on.
+func TestLayerIsMadeOnce(t *testing.T) {
+	a := newArbiter(t)
+	p := start(t, a, "again")
+	p.Expect("again -59") // CL_INVALID_OPERATION
+	a.gatesEachOnce(p, "sum 5145800")
 }
 
 // gatesEachOnce grants a program its one turn, and holds its count of calls that are work

@@ -10,6 +10,7 @@
 #define CL_USE_DEPRECATED_OPENCL_1_1_APIS
 #define CL_USE_DEPRECATED_OPENCL_1_2_APIS
 #include <CL/cl.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -903,6 +904,22 @@ static void kernels(void)
 	end();
 }
 
+/* A loader that asks the layer a second time gets no second layer, and the first stays. */
+static void again(void)
+{
+	static void *dispatch[200];
+	const void *ours;
+	cl_uint entries;
+	void *layer = dlopen("/vgpulib/libvgpu-opencl.so", RTLD_NOW | RTLD_NOLOAD);
+	cl_int (CL_API_CALL *init)(cl_uint, const void *, cl_uint *, const void **);
+
+	CHECK(layer);
+	*(void **)&init = dlsym(layer, "clInitLayer");
+	CHECK(init);
+	say("again %d", init(200, dispatch, &entries, &ours));
+	kernels();
+}
+
 /* The names of all devices that it sees. */
 static void names(void)
 {
@@ -960,6 +977,7 @@ static const struct {
 	{ "data", data, true },
 	{ "kernels", kernels, true },
 	{ "order", order, true },
+	{ "again", again, true },
 	{ "by_name", by_name, true },
 	{ "names", names, false },
 };
