@@ -7,9 +7,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/vgpu-shim/vgpu/hooks/driver/test/libc"
 )
 
 func openLibrary(t *testing.T, name string) *elf.File {
@@ -84,68 +85,7 @@ func TestLibrariesLoadWithAnOldLibc(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			f := openLibrary(t, filepath.Base(file))
-			needed, err := f.ImportedLibraries()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, name := range needed {
-				if !partOfLibc(name) && !filepath.IsAbs(name) {
-					t.Errorf("it needs %s, which an image may lack", name)
-				}
-			}
-			if tools.musl {
-				return // it has no versions
-			}
-			// What the file as a whole needs, and what each symbol of it does:
-			// a new relocation format shows only in the first.
-			versions, err := f.DynamicVersionNeeds()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(versions) == 0 {
-				t.Error("it needs no version of glibc at all")
-			}
-			for _, v := range versions {
-				for _, dep := range v.Needs {
-					if !oldGlibc(dep.Dep) {
-						t.Errorf("it needs %s of %s: %v; see glibc.h", dep.Dep, v.Name, whoNeeds(t, f, dep.Dep))
-					}
-				}
-			}
+			libc.Check(t, openLibrary(t, filepath.Base(file)), tools.musl)
 		})
 	}
-}
-
-func partOfLibc(name string) bool {
-	switch name {
-	case "libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-aarch64.so.1", "ld-linux-x86-64.so.2":
-		return !tools.musl
-	case "libc.so":
-		return tools.musl
-	}
-	return false
-}
-
-// oldGlibc says whether glibc 2.17 has a version.
-func oldGlibc(version string) bool {
-	v, ok := strings.CutPrefix(version, "GLIBC_2.")
-	minor, _, _ := strings.Cut(v, ".")
-	n, err := strconv.Atoi(minor)
-	return ok && err == nil && n <= 17
-}
-
-// whoNeeds names the symbols that need a version.
-func whoNeeds(t *testing.T, f *elf.File, version string) (names []string) {
-	t.Helper()
-	syms, err := f.ImportedSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range syms {
-		if s.Version == version {
-			names = append(names, s.Name)
-		}
-	}
-	return names
 }
