@@ -5,7 +5,6 @@ package opencl
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -187,14 +186,47 @@ func TestCUDAAndOpenCLShareOneGrant(t *testing.T) {
 	}
 }
 
-// An image without any OpenCL has a variable and two files more, and runs as before.
+// An image without any OpenCL has a variable and two files more, and its programs run as
+// under the stock runtime: one that needs no loader at all, and one that looks for
+// OpenCL's and finds none.
 func TestImageWithoutALoaderIsLeftAlone(t *testing.T) {
 	n := start(t, true)
 	out := n.Run(harness.Spec{ID: "plain", Args: []string{"/bin/sh", "-c", "echo $OPENCL_LAYERS; cat /etc/OpenCL/layers/vgpu.lay"}})
 	if out != "/.vgpu/libvgpu-opencl.so\n/.vgpu/libvgpu-opencl.so\n" {
 		t.Errorf("it says %q", out)
 	}
-	if _, err := os.Stat(filepath.Join(busybox, "usr/lib/libOpenCL.so.1")); err == nil {
-		t.Error("its root file system has a loader")
+	overlay, err := n.Overlay() // this machine's programs alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		rootfs string
+		args   []string
+		says   string
+	}{
+		"static": {busybox, []string{"/bin/sh", "-c", "sha256sum /bin/busybox; id; echo sums $((6 * 7)) >&2; exit 3"}, "sums 42"},
+		"looks": {overlay.Rootfs, []string{"/usr/bin/python3", "-c", `
+import ctypes, sys
+try:
+    ctypes.CDLL("libOpenCL.so.1")
+except OSError as e:
+    print(e)
+print(sum(range(1000)))
+sys.exit(3)`}, "libOpenCL.so.1: cannot open shared object file"},
+	} {
+		run := func(runtime string) (string, int) {
+			t.Helper()
+			c := n.Launch(harness.Spec{ID: name + strings.ReplaceAll(runtime, ".", "-"), Runtime: runtime, Rootfs: c.rootfs, Args: c.args})
+			status, err := c.Wait(n.Ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c.Output(), status
+		}
+		want, status := run(harness.RuncRuntime)
+		got, ours := run("")
+		if got != want || ours != status || status != 3 || !strings.Contains(want, c.says) {
+			t.Errorf("%s: under us it says %q (exit status %d), under runc's shim %q (%d)", name, got, ours, want, status)
+		}
 	}
 }

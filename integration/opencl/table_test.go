@@ -21,7 +21,8 @@ type programRow struct{ Program, Version, Does, Same string }
 var table struct {
 	Overlaps []overlapRow
 	Programs []programRow
-	// Of TestBurstsAndAHog; P99 alone, beside a hog in turns, and without turns.
+	// Of TestBurstsAndAHog: how many a program had; P99 alone, beside a hog in turns, and without turns.
+	Bursts           int
 	Serial, Together time.Duration
 	P99              []time.Duration
 }

@@ -4,7 +4,8 @@
  * prints a line for each command, "command START END", as the implementation says, in
  * nanoseconds of its own clock, which is that of the machine; "latency" of each burst,
  * from its first call to its result, in microseconds; at the end "took", likewise, and
- * "sum". It begins when all of a meeting have made a file in DIR.
+ * "sum". It begins when all of a meeting have made a file in DIR, and with 0 for ROUNDS
+ * it ends when somebody makes DIR/stop.
  */
 #define _GNU_SOURCE
 #define CL_TARGET_OPENCL_VERSION 120
@@ -58,6 +59,14 @@ static void meet(const char *dir, const char *name, int of)
 	} while (n < of);
 }
 
+static int stopped(const char *dir)
+{
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/stop", dir);
+	return access(path, F_OK) == 0;
+}
+
 static unsigned long now_us(void)
 {
 	struct timespec ts;
@@ -106,7 +115,7 @@ int main(int argc, char **argv)
 	OK(clFinish(queue));
 	meet(argv[1], argv[2], atoi(argv[3]));
 	met = now_us();
-	for (int i = 0; i < rounds; i++) {
+	for (int i = 0; rounds ? i < rounds : !stopped(argv[1]); i++) {
 		unsigned long began = now_us();
 
 		for (int j = 0; j < BURST; j++)
