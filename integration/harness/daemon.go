@@ -51,6 +51,8 @@ type DaemonOptions struct {
 	// SwapRate is how many bytes of managed memory move in a second on the simulated
 	// GPUs; they do not if empty.
 	SwapRate string
+	// OpenCLCPU lets an OpenCL device that is a CPU stand for a simulated GPU.
+	OpenCLCPU bool
 	// LogLevel is "info" if empty. Turns needs "trace".
 	LogLevel string
 	Env      []string // more of its environment
@@ -93,12 +95,12 @@ musl = %q
 [simulated]
 root = %q
 machine = %q
-opencl_cpu = true
+opencl_cpu = %t
 
 [log]
 level = %q
 format = "json"
-`, d.GPUs, d.State, d.Socket, d.Metrics, d.library, paths.NVML, paths.OpenCL, filepath.Join(paths.Musl, "lib"), paths.Simulated, d.Machine, cmp.Or(o.LogLevel, "info"))
+`, d.GPUs, d.State, d.Socket, d.Metrics, d.library, paths.NVML, paths.OpenCL, filepath.Join(paths.Musl, "lib"), paths.Simulated, d.Machine, o.OpenCLCPU, cmp.Or(o.LogLevel, "info"))
 	config += "\n[engine]\n"
 	if o.Quantum > 0 {
 		config += fmt.Sprintf("quantum = %q\n", o.Quantum)

@@ -39,7 +39,7 @@ func startWith(t *testing.T, layer string) node {
 		t.Fatal(err)
 	}
 	paths.OpenCL = cmp.Or(layer, paths.OpenCL)
-	n := harnesstest.StartFrom(t, paths, busybox, harness.Options{Version: harness.Containerd24})
+	n := harnesstest.StartFrom(t, paths, busybox, harness.Options{Version: harness.Containerd24, Daemon: harness.DaemonOptions{OpenCLCPU: true}})
 	overlay, err := n.Overlay()
 	if err != nil {
 		t.Fatal(err)
