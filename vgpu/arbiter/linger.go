@@ -94,7 +94,11 @@ func (h *history) added(n uint32) {
 // in that time costs its length; a longer one costs the time and then a switch,
 // which is all that each costs without linger: one, since a turn more begins with
 // one switch more, and whoever has the GPU meanwhile gives it up for its own gaps.
-func (h *history) linger(how Linger, switchCost time.Duration) time.Duration {
+//
+// swap is what a switch costs beside switchCost (swap.go). While too few gaps are
+// known, a switch is put off for as long as that takes: whatever comes, it costs
+// twice what it must at most.
+func (h *history) linger(how Linger, switchCost, swap time.Duration) time.Duration {
 	switch {
 	case how < 0:
 		return 0
@@ -105,9 +109,10 @@ func (h *history) linger(how Linger, switchCost time.Duration) time.Duration {
 	}
 	h.known, h.best = true, 0
 	if h.total < leastGaps {
-		return 0
+		h.best = swap
+		return swap
 	}
-	cost := int64(switchCost)
+	cost := int64(switchCost + swap)
 	least := int64(h.total) * cost
 	var short, kept int64 // how many gaps are shorter than the linger, and how long they are
 	for i, n := range h.gaps[:len(h.gaps)-1] {

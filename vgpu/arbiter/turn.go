@@ -166,7 +166,7 @@ func (e *Engine) grantPart(now time.Duration, v *vgpu) {
 func (e *Engine) take(v *vgpu) {
 	linger := time.Duration(0)
 	if v.gang.lingers {
-		linger = v.history.linger(e.cfg.Linger, e.cfg.SwitchCost+v.gang.swap)
+		linger = v.history.linger(e.cfg.Linger, e.cfg.SwitchCost, v.gang.swap)
 	}
 	e.do(Action{Kind: Take, VGPU: v.id, Linger: linger})
 }
