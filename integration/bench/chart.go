@@ -13,6 +13,7 @@ import (
 // same values give the same bytes.
 type chart struct {
 	title, unit string
+	of          string // what x is a number of; empty: x speaks for itself
 	x           []string
 	series      []series
 }
@@ -86,6 +87,9 @@ func (c *chart) frame(draw func(*bytes.Buffer)) []byte {
 	}
 	for i, x := range c.x {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", c.across(i), chartHeight-marginLow+18, html.EscapeString(x))
+	}
+	if c.of != "" {
+		fmt.Fprintf(&b, `<text x="6" y="%d">%s</text>`+"\n", chartHeight-marginLow+18, html.EscapeString(c.of))
 	}
 	draw(&b)
 	b.WriteString("</svg>\n")

@@ -143,6 +143,11 @@ func (c *clients) stop() error {
 func (b *bench) output(ctx context.Context, name string, args ...string) ([]string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stderr = b.paths.Root, os.Stderr
+	// What it started ends with it, such as the tests of go test; that command then puts
+	// away what it made.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)

@@ -11,12 +11,18 @@ import (
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
 
-// crowds are how many vGPUs the growth of vgpud's costs is measured with.
-var crowds = []int{2, 16, 64, 256, 1024}
+// The growth of vgpud's costs is measured with so many vGPUs, on so many GPUs.
+var (
+	crowds    = []int{2, 16, 64, 256, 1024}
+	gpuCounts = []int{1, 8}
+)
 
 // curve measures how vgpud's costs grow with its vGPUs, on one GPU and on eight.
 func (b *bench) curve(ctx context.Context) error {
-	for _, gpus := range b.size.curveGPUs {
+	if b.size.curve == 0 {
+		return nil
+	}
+	for _, gpus := range gpuCounts {
 		more := make(map[string]float64)
 		var few, many point
 		for _, vgpus := range crowds {

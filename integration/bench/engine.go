@@ -10,45 +10,71 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// engine takes the step of a hand-over from the engine's own benchmark: on 8 GPUs,
-// with 512 vGPUs and with one for each GPU.
+// engine takes the step of a hand-over from the engine's own benchmark: on 8 GPUs, with 512
+// vGPUs and with one for each GPU, and how it grows with the vGPUs, as in curve.
 func (b *bench) engine(ctx context.Context) error {
-	lines, err := b.output(ctx, goCommand(), "test", "-run", "^$", "-bench", "HandOver/^(8|512)$", "-benchtime", "5000x",
+	lines, err := b.output(ctx, goCommand(), "test", "-run", "^$", "-bench", "HandOver", "-benchtime", "5000x",
 		"-count", strconv.Itoa(b.size.engineRuns), "./vgpu/arbiter")
 	if err != nil {
 		return err
 	}
-	runs := make(map[string][]time.Duration) // picoseconds, by the number of vGPUs
-	for _, line := range lines {
-		f := strings.Fields(line)
-		if len(f) < 4 || f[3] != "ns/op" {
-			continue
-		}
-		_, name, _ := strings.Cut(f[0], "/")
-		name, _, _ = strings.Cut(name, "-") // the number of CPUs
-		ns, err := strconv.ParseFloat(f[2], 64)
-		if err != nil {
-			return fmt.Errorf("go test said %q: %w", line, err)
-		}
-		runs[name] = append(runs[name], time.Duration(ns*1000))
+	few, err := step(lines, 8, 8)
+	if err != nil {
+		return err
 	}
-	few, many := quantile(runs["8"], .5), quantile(runs["512"], .5)
-	if few == 0 || many == 0 {
-		return fmt.Errorf("go test said nothing about 8 and 512 vGPUs:\n%s", strings.Join(lines, "\n"))
+	many, err := step(lines, 8, 512)
+	if err != nil {
+		return err
 	}
-	samples := len(runs["512"])
 	b.row(row{
-		name: "engine_step_512_ns", value: float64(many) / 1000, unit: "ns", budget: 1000, rule: most, samples: samples,
+		name: "engine_step_512_ns", value: many, unit: "ns", budget: 1000, rule: most, samples: b.size.engineRuns,
 		note: "median of runs of 5000 steps",
 	})
 	b.row(row{
-		name: "engine_step_512", value: ratio(many, few), unit: "of 8 vGPUs", budget: 2, rule: most, samples: samples,
-		note: fmt.Sprintf("%.0f ns over %.0f ns", float64(many)/1000, float64(few)/1000),
+		name: "engine_step_512", value: many / few, unit: "of 8 vGPUs", budget: 2, rule: most, samples: b.size.engineRuns,
+		note: fmt.Sprintf("%.0f ns over %.0f ns", many, few),
 	})
+	for _, gpus := range gpuCounts {
+		more := make(map[string]float64)
+		var steps []float64
+		for _, vgpus := range crowds {
+			if vgpus <= gpus {
+				continue // nobody waits
+			}
+			ns, err := step(lines, gpus, vgpus)
+			if err != nil {
+				return err
+			}
+			steps = append(steps, ns)
+			more[fmt.Sprintf("%d_step_ns", vgpus)] = ns
+		}
+		b.row(row{
+			name: fmt.Sprintf("engine_growth_%d_gpus", gpus), value: steps[len(steps)-1] / steps[0], unit: "of the fewest", samples: b.size.engineRuns,
+			note: fmt.Sprintf("%.0f ns, of %v vGPUs", steps, crowds[len(crowds)-len(steps):]), more: more,
+		})
+	}
 	return nil
+}
+
+// step is what a hand-over takes among so many vGPUs, in nanoseconds: the median of the
+// benchmark's runs.
+func step(lines []string, gpus, vgpus int) (ns float64, err error) {
+	name := fmt.Sprintf("BenchmarkHandOver/gpus=%d/vgpus=%d", gpus, vgpus)
+	var own []string
+	for _, line := range lines {
+		if f := strings.Fields(line); len(f) > 0 {
+			if said, _, _ := strings.Cut(f[0], "-"); said == name { // behind it the number of CPUs
+				own = append(own, line)
+			}
+		}
+	}
+	runs, err := metrics(own, "ns/op")
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	return median(runs), nil
 }
 
 // gate takes what a launch costs beyond the bare call, and a program that never

@@ -20,6 +20,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -56,66 +58,82 @@ func main() {
 // limit is when something hangs.
 const limit = 15 * time.Minute
 
-// group is what is measured together. Its name is for -only.
+// group is what is measured together. Its name is for -only; rows are what the full form
+// has of it, and without which a run is not whole.
 type group struct {
 	name    string
 	measure func(*bench, context.Context) error
+	rows    []string
 }
 
 var groups = []group{
-	{"handover", (*bench).handover},
-	{"first", (*bench).first},
-	{"rate", (*bench).rate},
-	{"engine", (*bench).engine},
-	{"scale", (*bench).scale},
-	{"curve", (*bench).curve},
-	{"share", (*bench).share},
-	{"many", (*bench).many},
-	{"drain", (*bench).drain},
-	{"accounting", (*bench).accounting},
-	{"high", (*bench).high},
-	{"workloads", (*bench).workloads},
-	{"oversubscribed", (*bench).oversubscribed},
-	{"gate", (*bench).gate},
-	{"container", (*bench).container},
+	{"floor", (*bench).floor, []string{"floor_wake", "floor_add", "floor_round_trip"}},
+	{"handover", (*bench).handover, []string{"handover_median", "handover_p99"}},
+	{"first", (*bench).first, []string{"first_grant", "first_grant_kept"}},
+	{"rate", (*bench).rate, []string{"handovers_per_second"}},
+	{"engine", (*bench).engine, []string{"engine_step_512_ns", "engine_step_512", "engine_growth_1_gpus", "engine_growth_8_gpus"}},
+	{"scale", (*bench).scale, []string{"scale_p99_256"}},
+	{"curve", (*bench).curve, []string{"growth_1_gpus", "growth_8_gpus"}},
+	{"share", (*bench).share, []string{"share_error", "jain"}},
+	{"many", (*bench).many, []string{"daemon_memory_512", "idle_cpu"}},
+	{"drain", (*bench).drain, []string{"drain_p99"}},
+	{"accounting", (*bench).accounting, []string{"accounting_error"}},
+	{"high", (*bench).high, []string{"high_p99"}},
+	{"workloads", (*bench).workloads, slices.Concat([]string{"alone", "makespan_hw", "jain_bursty"}, sharedSets)},
+	{"oversubscribed", (*bench).oversubscribed, []string{"oversubscribed", "oversubscribed_steps"}},
+	{"gate", (*bench).gate, []string{"gate_overhead", "gate_legacy", "gate_per_thread", "gate_launch", "library_start"}},
+	{"container", (*bench).container, []string{
+		"container_start_driver", "container_delete_driver", "container_start", "container_start_plain", "container_delete", "container_delete_plain",
+		"shim_rss", "container_many",
+	}},
+}
+
+// chosen are the groups to measure: all, or the one of that name; the floor in any case.
+func chosen(only string) ([]group, error) {
+	if only == "" {
+		return groups, nil
+	}
+	for _, g := range groups[1:] {
+		if g.name == only {
+			return []group{groups[0], g}, nil
+		}
+	}
+	var names []string
+	for _, g := range groups[1:] {
+		names = append(names, g.name)
+	}
+	return nil, fmt.Errorf("there is no group %q, but %s", only, strings.Join(names, ", "))
 }
 
 func run(out string, short bool, only, against string) error {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the benchmark took too long"))
-	defer cancel()
-
-	paths, err := harness.DefaultPaths()
+	among, err := chosen(only)
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "vgpu-bench")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	b := &bench{paths: paths, dir: dir, programs: filepath.Join(paths.Root, "build", "bench"), size: full}
-	if short {
-		b.size = brief
-	}
+	var committed map[string]row
 	if against != "" {
-		if b.committed, err = readCommitted(against); err != nil {
+		if committed, err = readCommitted(against); err != nil {
 			return err
 		}
 	}
-	if b.cpus, err = splitCPUs(); err != nil {
+	// Whatever becomes of this run, the rows of an earlier one are not taken for its own.
+	if err := os.Remove(out); out != "" && err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("failed to remove the rows of an earlier run: %w", err)
+	}
+	ctx, stop := untilLimit()
+	defer stop()
+	b, err := newBench(full)
+	if err != nil {
 		return err
 	}
+	defer os.RemoveAll(b.dir)
+	if short {
+		b.size = brief
+	}
+	b.committed = committed
 	describe(short)
-	if err := b.floor(ctx); err != nil {
-		return err
-	}
 	var failed error
-	for _, g := range groups {
-		if only != "" && only != g.name {
-			continue
-		}
+	for _, g := range among {
 		if err := b.hold(ctx, g); err != nil {
 			failed = fmt.Errorf("%s: %w", g.name, errors.Join(err, context.Cause(ctx)))
 			break
@@ -127,6 +145,27 @@ func run(out string, short bool, only, against string) error {
 		}
 	}
 	return errors.Join(failed, verdict(b.rows))
+}
+
+// untilLimit ends with a signal, or when something hangs.
+func untilLimit() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("the benchmark took too long"))
+	return ctx, func() { cancel(); stop() }
+}
+
+// newBench makes a run's directory, which its caller removes.
+func newBench(size size) (*bench, error) {
+	paths, err := harness.DefaultPaths()
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{paths: paths, programs: filepath.Join(paths.Root, "build", "bench"), size: size}
+	if b.cpus, err = splitCPUs(); err != nil {
+		return nil, err
+	}
+	b.dir, err = os.MkdirTemp("", "vgpu-bench")
+	return b, err
 }
 
 // tries is how often a group is measured at most, and no more once so much time went
@@ -142,6 +181,10 @@ func (b *bench) hold(ctx context.Context, g group) error {
 			return err
 		}
 		measured := b.rows[before:]
+		if err := finite(measured); err != nil {
+			b.rows = b.rows[:before]
+			return err
+		}
 		b.rows = best(b.rows)
 		if try > 1 {
 			b.again += time.Since(began)
@@ -204,8 +247,7 @@ type size struct {
 	highRounds    int
 	fixedQuanta   bool // where memory is oversubscribed: compare with some
 
-	curve     time.Duration // of each measurement
-	curveGPUs []int
+	curve time.Duration // of each measurement; 0: it is not measured
 }
 
 var full = size{
@@ -214,7 +256,7 @@ var full = size{
 	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, account: 20 * time.Second, gate: true,
 	containers: 100, many: 200,
 	part: 1, jobRounds: 2, bursty: []int{2, 4, 8}, mixes: []int{1, 2, 4, 8}, aloneBudget: .995, accountBudget: .005, highRounds: 3, fixedQuanta: true,
-	curve: 2 * time.Second, curveGPUs: []int{1, 8},
+	curve: 2 * time.Second,
 }
 
 // One turn more or less weighs more in a shorter window: the budget grows as it

@@ -73,11 +73,20 @@ func (b *bench) startUnpinned(ctx context.Context, o harness.DaemonOptions, vgpu
 // plain is so many vGPUs that ask for nothing.
 func plain(n int) []map[string]string { return make([]map[string]string, n) }
 
-func (n *node) stop() error {
-	if n.daemon.Process() == nil {
+func (n *node) stop() error { return stop(n.daemon.Process()) }
+
+// stop ends a vgpud, which may be nil. That it has ended by itself is an error: what was
+// measured without it would else be taken for what other programs have spoilt.
+func stop(vgpud *harness.Process) error {
+	if vgpud == nil {
 		return nil
 	}
-	return n.daemon.Process().Stop()
+	select {
+	case <-vgpud.Done():
+		return fmt.Errorf("%s had ended by itself: %s", vgpud.Name, vgpud.Tail())
+	default:
+		return vgpud.Stop()
+	}
 }
 
 func (n *node) pid() int { return n.daemon.Process().PID() }

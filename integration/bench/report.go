@@ -21,7 +21,8 @@ const (
 
 // report writes plots and tables of the rows in a file: what is in
 // docs/performance.md between the two marks, docs/performance/*.svg, and the rows
-// themselves. They must be those of a whole run.
+// themselves. They must be those of a whole run, but for those that are kept already:
+// these are drawn anew as they are. It writes all, or nothing if it can not.
 func report(docs, file string) error {
 	kept := filepath.Join(docs, "performance", "bench.json")
 	if file == "" {
@@ -31,44 +32,42 @@ func report(docs, file string) error {
 	if err != nil {
 		return err
 	}
-	if lacks := lacking(committed); len(lacks) > 0 {
-		return fmt.Errorf("%s is not of a whole run, nothing in %s was changed: it has no %s", file, docs, strings.Join(lacks, ", "))
-	}
-	if file != kept {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("failed to read the rows: %w", err)
-		}
-		if err := os.WriteFile(kept, text, 0o644); err != nil {
-			return fmt.Errorf("failed to keep the rows: %w", err)
-		}
-	}
-	for name, plot := range plots(committed) {
-		if err := os.WriteFile(filepath.Join(docs, "performance", name), plot, 0o644); err != nil {
-			return fmt.Errorf("failed to write a plot: %w", err)
-		}
-	}
 	path := filepath.Join(docs, "performance.md")
 	old, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("failed to read the text around the tables: %w", err)
 	}
-	text, err := withTables(old, committed)
+	page, err := withTables(old, committed)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return os.WriteFile(path, text, 0o644)
+	all := map[string][]byte{path: page}
+	for name, plot := range plots(committed) {
+		all[filepath.Join(docs, "performance", name)] = plot
+	}
+	if file != kept {
+		if lacks := lacking(committed); len(lacks) > 0 {
+			return fmt.Errorf("%s is not of a whole run, nothing in %s was changed: it has no %s", file, docs, strings.Join(lacks, ", "))
+		}
+		if all[kept], err = os.ReadFile(file); err != nil {
+			return fmt.Errorf("failed to read the rows: %w", err)
+		}
+	}
+	for name, text := range all {
+		if err := os.WriteFile(name, text, 0o644); err != nil {
+			return fmt.Errorf("failed to write a part of the report: %w", err)
+		}
+	}
+	return nil
 }
 
-// lacking are rows that a whole run has, one of each group at least but that of
-// containers, of which the page shows budgets alone, and that are not there.
+// lacking are rows that a whole run has, and that are not there.
 func lacking(rows map[string]row) (names []string) {
-	for _, name := range slices.Concat(sharedSets, []string{
-		"floor_wake", "handover_median", "first_grant", "handovers_per_second", "engine_step_512", "scale_p99_256", "growth_1_gpus", "growth_8_gpus",
-		"share_error", "idle_cpu", "drain_p99", "accounting_error", "high_p99", "alone", "oversubscribed", "gate_overhead", "gate_launch",
-	}) {
-		if _, ok := rows[name]; !ok {
-			names = append(names, name)
+	for _, g := range groups {
+		for _, name := range g.rows {
+			if _, ok := rows[name]; !ok {
+				names = append(names, name)
+			}
 		}
 	}
 	return names
@@ -123,16 +122,16 @@ func tables(rows map[string]row) string {
 		}
 	}
 	t.WriteString("\nvgpud with so many vGPUs that all wait for turns: hand-over by its own account, from the last completion to the next grant.\n\n")
-	t.WriteString("| GPUs | vGPUs | hand-over, us | 99 % | CPU a turn, us | busy, of a core | idle, of a core | memory, MiB |\n|---|---|---|---|---|---|---|---|\n")
-	for _, gpus := range []int{1, 8} {
-		m := rows[fmt.Sprintf("growth_%d_gpus", gpus)].more
+	t.WriteString("| GPUs | vGPUs | hand-over, us | 99 % | engine step, ns | CPU a turn, us | busy, of a core | idle, of a core | memory, MiB |\n|---|---|---|---|---|---|---|---|---|\n")
+	for _, gpus := range gpuCounts {
+		m, engine := rows[fmt.Sprintf("growth_%d_gpus", gpus)].more, rows[fmt.Sprintf("engine_growth_%d_gpus", gpus)].more
 		for _, n := range crowds {
 			if _, ok := m[fmt.Sprint(n, "_memory_mib")]; !ok {
 				continue
 			}
 			at := func(name string) float64 { return m[fmt.Sprintf("%d_%s", n, name)] }
-			fmt.Fprintf(&t, "| %d | %d | %.0f | %.0f | %.0f | %.2f | %.5f | %.1f |\n", gpus, n, at("handover_median_us"), at("handover_p99_us"),
-				at("cpu_us_per_turn"), at("busy_cpu"), at("idle_cpu"), at("memory_mib"))
+			fmt.Fprintf(&t, "| %d | %d | %.0f | %.0f | %.0f | %.0f | %.2f | %.5f | %.1f |\n", gpus, n, at("handover_median_us"), at("handover_p99_us"),
+				engine[fmt.Sprintf("%d_step_ns", n)], at("cpu_us_per_turn"), at("busy_cpu"), at("idle_cpu"), at("memory_mib"))
 		}
 	}
 	t.WriteString("\nAll that has a budget:\n\n| row | value | budget | unit | |\n|---|---|---|---|---|\n")
@@ -146,7 +145,7 @@ func tables(rows map[string]row) string {
 			verdict = "missed"
 		}
 		if r.rule != none {
-			fmt.Fprintf(&t, "| `%s` | %s | %s %s | %s | %s |\n", name, exact(r.value), sign, number(r.budget), r.unit, verdict)
+			fmt.Fprintf(&t, "| `%s` | %s | %s %s | %s | %s |\n", name, exact(r.value), sign, r.limit(), r.unit, verdict)
 		}
 	}
 	return t.String()
@@ -192,22 +191,27 @@ func plots(rows map[string]row) map[string][]byte {
 		c.x, c.series = append(c.x, "as vgpu finds it"), []series{{y: append(y, r.value)}}
 		all["oversubscribed.svg"] = c.bars()
 	}
-	for file, c := range map[string]struct{ title, unit, key string }{
-		"handover.svg": {"Hand-over, 99th percentile", "us", "handover_p99_us"},
-		"turn.svg":     {"CPU of vgpud for a turn", "us", "cpu_us_per_turn"},
-		"memory.svg":   {"Memory of vgpud", "MiB", "memory_mib"},
-		"idle.svg":     {"vgpud while nothing happens", "of a core", "idle_cpu"},
+	for file, c := range map[string]struct{ title, unit, row, key string }{
+		"handover.svg": {"Hand-over, 99th percentile", "us", "growth", "handover_p99_us"},
+		"step.svg":     {"Step of the engine for a hand-over", "ns", "engine_growth", "step_ns"},
+		"turn.svg":     {"CPU of vgpud for a turn", "us", "growth", "cpu_us_per_turn"},
+		"busy.svg":     {"CPU of vgpud while all wait for turns", "of a core", "growth", "busy_cpu"},
+		"idle.svg":     {"CPU of vgpud while nothing happens", "of a core", "growth", "idle_cpu"},
+		"memory.svg":   {"Memory of vgpud", "MiB", "growth", "memory_mib"},
 	} {
-		g := chart{title: c.title, unit: c.unit}
+		g := chart{title: c.title, unit: c.unit, of: "vGPUs"}
 		for _, n := range crowds {
 			g.x = append(g.x, fmt.Sprint(n))
 		}
-		for _, gpus := range []int{1, 8} {
-			m := rows[fmt.Sprintf("growth_%d_gpus", gpus)].more
+		for _, gpus := range gpuCounts {
+			m := rows[fmt.Sprintf("%s_%d_gpus", c.row, gpus)].more
 			if m == nil {
 				continue
 			}
 			s := series{name: fmt.Sprintf("%d GPUs", gpus)}
+			if gpus == 1 {
+				s.name = "1 GPU"
+			}
 			for _, n := range crowds {
 				y, ok := m[fmt.Sprintf("%d_%s", n, c.key)]
 				if !ok {

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -39,7 +40,7 @@ func TestReportIsCurrent(t *testing.T) {
 }
 
 func TestChartsShowEachValue(t *testing.T) {
-	c := chart{title: "a < b", unit: "us", x: []string{"2", "16"}, series: []series{{"one", []float64{math.NaN(), 4}}, {"two & more", []float64{3, 12}}}}
+	c := chart{title: "a < b", unit: "us", of: "c > d", x: []string{"2", "16"}, series: []series{{"one", []float64{math.NaN(), 4}}, {"two & more", []float64{3, 12}}}}
 	if c.top() != 20 {
 		t.Errorf("the axis of values up to 12 ends at %v", c.top())
 	}
@@ -48,7 +49,7 @@ func TestChartsShowEachValue(t *testing.T) {
 		what string
 		n    int
 	}{
-		{c.lines(), "<polyline", 2}, {c.lines(), "NaN", 0}, {c.bars(), "two &amp; more", 1}, {c.lines(), "a &lt; b, us", 1},
+		{c.lines(), "<polyline", 2}, {c.lines(), "NaN", 0}, {c.bars(), "two &amp; more", 1}, {c.lines(), "a &lt; b, us", 1}, {c.lines(), "c &gt; d", 1},
 	} {
 		if n := strings.Count(string(drawn.svg), drawn.what); n != drawn.n {
 			t.Errorf("%d times %q, want %d", n, drawn.what, drawn.n)
@@ -71,7 +72,7 @@ func TestChartsShowEachValue(t *testing.T) {
 }
 
 // TestOnlyAWholeRunIsKept: of another one nothing is written, and the error says what
-// it lacks.
+// it lacks; nor if the page has no place for it. What is kept is drawn anew as it is.
 func TestOnlyAWholeRunIsKept(t *testing.T) {
 	docs := t.TempDir()
 	page, kept, measured := filepath.Join(docs, "performance.md"), filepath.Join(docs, "performance", "bench.json"), filepath.Join(docs, "measured.json")
@@ -83,22 +84,41 @@ func TestOnlyAWholeRunIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	var rows []row
-	for _, name := range lacking(nil) {
-		rows = append(rows, row{name: name, value: 1, more: map[string]float64{"serial_ms": 1}})
+	for _, g := range groups {
+		for _, name := range g.rows {
+			rows = append(rows, row{name: name, value: 1, more: map[string]float64{"serial_ms": 1}})
+		}
 	}
-	if err := writeJSON(measured, rows[1:]); err != nil {
+	unchanged := func(want string) {
+		t.Helper()
+		if is, _ := os.ReadFile(page); string(is) != want {
+			t.Errorf("the page is %q", is)
+		}
+		if is, err := os.ReadDir(filepath.Dir(kept)); len(is) > 0 || err != nil {
+			t.Errorf("beside it: %v, %v", is, err)
+		}
+	}
+	for i, r := range rows {
+		if err := writeJSON(measured, slices.Delete(slices.Clone(rows), i, i+1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := report(docs, measured); err == nil || !strings.Contains(err.Error(), "it has no "+r.name) {
+			t.Errorf("a run without %s: %v", r.name, err)
+		}
+	}
+	unchanged(before)
+	if err := writeJSON(measured, rows); err != nil {
 		t.Fatal(err)
 	}
-	if err := report(docs, measured); err == nil || !strings.Contains(err.Error(), rows[0].name) {
-		t.Errorf("a part of a run: %v", err)
+	const unmarked = "no marks"
+	if err := os.WriteFile(page, []byte(unmarked), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if is, _ := os.ReadFile(page); string(is) != before {
-		t.Errorf("the page is %q", is)
+	if err := report(docs, measured); err == nil {
+		t.Error("a page without marks is taken")
 	}
-	if _, err := os.Stat(kept); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("its rows: %v", err)
-	}
-	if err := writeJSON(measured, rows); err != nil {
+	unchanged(unmarked)
+	if err := os.WriteFile(page, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := report(docs, measured); err != nil {
@@ -110,6 +130,30 @@ func TestOnlyAWholeRunIsKept(t *testing.T) {
 	is, _ := os.ReadFile(kept)
 	if want, _ := os.ReadFile(measured); !bytes.Equal(is, want) {
 		t.Errorf("the rows are %q", is)
+	}
+	if err := writeJSON(kept, rows[1:]); err != nil {
+		t.Fatal(err)
+	}
+	if err := report(docs, ""); err != nil {
+		t.Errorf("what is kept: %v", err)
+	}
+}
+
+func TestGrowthIsShown(t *testing.T) {
+	rows := map[string]row{
+		"growth_8_gpus":        {more: map[string]float64{"16_memory_mib": 20, "16_busy_cpu": .5, "16_cpu_us_per_turn": 85}},
+		"engine_growth_8_gpus": {more: map[string]float64{"16_step_ns": 231.4}},
+		"alone":                {value: 1, budget: .995, rule: least, unit: "of without vgpu"},
+	}
+	for _, want := range []string{"| 8 | 16 | 0 | 0 | 231 | 85 | 0.50 | 0.00000 | 20.0 |", "| `alone` | 1 | >= 0.995 | of without vgpu |  |"} {
+		if got := tables(rows); !strings.Contains(got, want) {
+			t.Errorf("%q is not in:\n%s", want, got)
+		}
+	}
+	for _, name := range []string{"step.svg", "busy.svg"} {
+		if svg := string(plots(rows)[name]); strings.Count(svg, "<polyline") != 1 || strings.Contains(svg, `points=""`) {
+			t.Errorf("%s does not show 8 GPUs, and these alone:\n%s", name, svg)
+		}
 	}
 }
 

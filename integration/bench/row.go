@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -80,6 +82,22 @@ func best(rows []row) []row {
 	return kept
 }
 
+// finite is an error for a number that is none, such as a ratio to nothing: it has no place
+// in JSON, and of what came to that nothing was measured.
+func finite(rows []row) error {
+	for _, r := range rows {
+		for name, v := range r.more {
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return fmt.Errorf("%s, in it %s, came to %v", r.name, name, v)
+			}
+		}
+		if math.IsNaN(r.value) || math.IsInf(r.value, 0) {
+			return fmt.Errorf("%s came to %v", r.name, r.value)
+		}
+	}
+	return nil
+}
+
 // spoilt is whether another try may mend what counts so far of the rows that were
 // just measured.
 func spoilt(counts, measured []row) bool {
@@ -103,7 +121,7 @@ func (b *bench) row(r row) {
 		if r.rule == least {
 			budget = ">= "
 		}
-		budget += number(r.budget)
+		budget += r.limit()
 		if !r.pass() {
 			verdict = "MISSED"
 		}
@@ -114,6 +132,9 @@ func (b *bench) row(r row) {
 	}
 	fmt.Printf("%-20s %10s  %-10s %-22s %-6s %8d  %s\n", r.name, number(r.value), budget, r.unit, verdict, r.samples, r.note)
 }
+
+// limit is the budget as it was written: 0.995, not a rounded 0.99.
+func (r row) limit() string { return strconv.FormatFloat(r.budget, 'g', -1, 64) }
 
 func number(v float64) string {
 	switch {

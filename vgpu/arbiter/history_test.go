@@ -162,35 +162,41 @@ func TestHandOverAllocatesNothing(t *testing.T) {
 	t.Log(grants, resumes, overruns, lingers)
 }
 
-// One hand-over among so many vGPUs that always wait, on 8 GPUs.
+// One hand-over among so many vGPUs that always wait. integration/bench plots how it grows,
+// and has budgets for 512 on 8 GPUs.
 func BenchmarkHandOver(b *testing.B) {
-	for _, vgpus := range []int{8, 64, 512} {
-		b.Run(fmt.Sprint(vgpus), func(b *testing.B) {
-			e := New(Config{})
-			const gpus = 8
-			for i := range gpus {
-				e.Step(0, Event{Kind: GPUUp, GPU: UUID(fmt.Sprint("g", i))})
+	for _, gpus := range []int{1, 8} {
+		for _, vgpus := range []int{2, 8, 16, 64, 256, 512, 1024} {
+			if vgpus >= gpus {
+				b.Run(fmt.Sprintf("gpus=%d/vgpus=%d", gpus, vgpus), func(b *testing.B) { handOver(b, gpus, vgpus) })
 			}
-			for i := range vgpus {
-				id := ID(fmt.Sprint("v", i))
-				e.Step(0, Event{Kind: Added, VGPU: id, Request: request.Request{Count: 1}})
-				e.Step(0, Event{Kind: Bind, VGPU: id})
-				e.Step(0, Event{Kind: Pending, VGPU: id})
+		}
+	}
+}
+
+func handOver(b *testing.B, gpus, vgpus int) {
+	e := New(Config{})
+	for i := range gpus {
+		e.Step(0, Event{Kind: GPUUp, GPU: UUID(fmt.Sprint("g", i))})
+	}
+	for i := range vgpus {
+		id := ID(fmt.Sprint("v", i))
+		e.Step(0, Event{Kind: Added, VGPU: id, Request: request.Request{Count: 1}})
+		e.Step(0, Event{Kind: Bind, VGPU: id})
+		e.Step(0, Event{Kind: Pending, VGPU: id})
+	}
+	holders := make([]ID, gpus)
+	for i, g := range e.GPUs() {
+		holders[i] = g.Holder
+	}
+	b.ReportAllocs()
+	now := time.Duration(0)
+	for i := 0; b.Loop(); i++ {
+		now++
+		for _, a := range e.Step(now, Event{Kind: Complete, VGPU: holders[i%gpus], LastWork: now, Waiting: true}) {
+			if a.Kind == Grant {
+				holders[i%gpus] = a.VGPU
 			}
-			holders := make([]ID, gpus)
-			for i, g := range e.GPUs() {
-				holders[i] = g.Holder
-			}
-			b.ReportAllocs()
-			now := time.Duration(0)
-			for i := 0; b.Loop(); i++ {
-				now++
-				for _, a := range e.Step(now, Event{Kind: Complete, VGPU: holders[i%gpus], LastWork: now, Waiting: true}) {
-					if a.Kind == Grant {
-						holders[i%gpus] = a.VGPU
-					}
-				}
-			}
-		})
+		}
 	}
 }

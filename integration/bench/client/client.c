@@ -10,7 +10,7 @@
  *          "done" once there are SAMPLES
  *   look   prints a line "client TIME BUSY MESSAGES" for each, and "done"
  *
- * At the end of stdin the processes are killed.
+ * At the end of stdin the processes are killed. That one ended before is a failure.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -118,6 +118,7 @@ int main(int argc, char **argv)
 	const struct play *play = plays;
 	pid_t parent = getpid(), pid[MOST_CLIENTS];
 	char line[16];
+	bool failed = false;
 
 	while (argc > 1 && play->name && strcmp(play->name, argv[1]) != 0)
 		play++;
@@ -158,8 +159,15 @@ int main(int argc, char **argv)
 		fflush(stdout);
 	}
 	for (uint32_t i = 0; i < clients; i++) {
+		int status;
+
+		if (waitpid(pid[i], &status, WNOHANG) > 0) {
+			fprintf(stderr, "client: process %u ended by itself, with status %#x\n", i, (unsigned)status);
+			failed = true;
+			continue;
+		}
 		kill(pid[i], SIGKILL);
 		waitpid(pid[i], NULL, 0);
 	}
-	return 0;
+	return failed ? 2 : 0;
 }
