@@ -51,10 +51,10 @@ test: setup-test build musl nogate ## run all tests: Go, C, real containers (nee
 	$(GO) test -count=1 -timeout 20m -p 3 ./integration $$($(GO) list ./... | grep -Ev '/integration$$|/(hooks|integration)/opencl|/integration/(chart|clients|kubernetes|neighbours|versions)')
 
 ##@ Parts
-.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-opencl setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model
+.PHONY: setup setup-build setup-demo setup-musl setup-test setup-clients setup-opencl setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model setup-flames
 setup: ## bring in everything but Kubernetes: Debian packages, containerd 2.x, generators, linters
 	@$(SETUP) all
-setup-build setup-demo setup-musl setup-test setup-clients setup-opencl setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model: setup-%:
+setup-build setup-demo setup-musl setup-test setup-clients setup-opencl setup-neighbours setup-versions setup-conformance setup-kubernetes setup-chart setup-cross setup-generate setup-lint setup-model setup-flames: setup-%:
 	@$(SETUP) $*
 
 .PHONY: build programs libraries nogate workload simulated
@@ -242,10 +242,16 @@ bench: setup-demo build bench-programs ## hold arbiter and shim against their bu
 # What misses a budget is in the page all the same, and make says so in the end. The rows
 # of an earlier run are not there to be taken for those of one that came to none.
 .PHONY: performance
-performance: ## run the whole benchmark, and write docs/performance.md, its plots and its bench.json anew (needs root; 12 minutes)
+performance: ## run the whole benchmark, and write docs/performance.md, its plots, flame graphs and bench.json anew (needs root; 13 minutes)
 	@rm -f '$(BUILD)/bench.json'
 	@rc=0; $(MAKE) bench SHORT= GROUP= BENCH_OUT='$(BUILD)/bench.json' || rc=$$?; \
-	$(BUILD)/bench/bench -report docs -rows '$(BUILD)/bench.json' && exit $$rc
+	$(BUILD)/bench/bench -report docs -rows '$(BUILD)/bench.json' && $(MAKE) flames && exit $$rc
+
+# That vgpud has the symbols that the installed one has not.
+.PHONY: flames
+flames: setup-flames build bench-programs ## draw where the CPU time of vgpud and of the engine goes, as flame graphs (docs/performance/flame-*.svg; needs root; a minute)
+	@CGO_ENABLED=1 $(GOBUILD) -o $(BUILD)/bench/vgpud ./cmd/vgpud
+	@GO='$(GO)' exec $(BUILD)/bench/bench -flames docs/performance
 bench-programs:
 	@$(MAKE) -C integration/bench OUT=$(BUILD)/bench
 	@$(GOBUILD) -o $(BUILD)/bench/bench ./integration/bench

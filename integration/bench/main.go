@@ -41,7 +41,15 @@ func main() {
 	against := flag.String("against", "", "compare with the rows in `FILE`, and fail if one is worse by more than noise")
 	docs := flag.String("report", "", "measure nothing: write performance.md, its plots and its bench.json anew, in the `DIRECTORY` docs, from the rows of a whole run")
 	rows := flag.String("rows", "", "the `FILE` with these rows; docs/performance/bench.json if empty")
+	profiles := flag.String("flames", "", "measure nothing: draw where the CPU time of vgpud and of the engine goes, as flame graphs, in the `DIRECTORY` docs/performance")
 	flag.Parse()
+	if *profiles != "" {
+		if err := flames(*profiles); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: failed:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *docs != "" {
 		if err := report(*docs, *rows); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: failed:", err)

@@ -39,6 +39,35 @@ func TestReportIsCurrent(t *testing.T) {
 	}
 }
 
+// TestEveryDrawingIsShown: also what make flames draws, of which no machine is to be seen.
+func TestEveryDrawingIsShown(t *testing.T) {
+	page, err := os.ReadFile("../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawings, err := filepath.Glob("../../docs/performance/*.svg")
+	if err != nil || len(drawings) == 0 {
+		t.Fatal(drawings, err)
+	}
+	for _, path := range drawings {
+		svg, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name := filepath.Base(path); !strings.Contains(string(page), "(performance/"+name+")") {
+			t.Errorf("docs/performance.md does not show %s", name)
+		}
+		if len(svg) > 150<<10 {
+			t.Errorf("%s has %d KiB", path, len(svg)>>10)
+		}
+		for _, place := range []string{"/home/", "/root/", "/tmp/", "/usr/", "/go/"} {
+			if strings.Contains(string(svg), place) {
+				t.Errorf("%s names a place below %s", path, place)
+			}
+		}
+	}
+}
+
 func TestChartsShowEachValue(t *testing.T) {
 	c := chart{title: "a < b", unit: "us", of: "c > d", x: []string{"2", "16"}, series: []series{{"one", []float64{math.NaN(), 4}}, {"two & more", []float64{3, 12}}}}
 	if c.top() != 20 {

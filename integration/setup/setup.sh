@@ -4,7 +4,7 @@
 # Brings in what building, the demo and the tests need, on Debian 12 as root
 # with Go, gcc and make present:
 #
-#   setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|all
+#   setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|flames|all
 #
 # Debian packages come from apt; containerd, runc and Go tools go into .tools in
 # the repository and nowhere else. What is there already is used again; what an
@@ -326,7 +326,12 @@ setup_lint() {
 
 setup_model() { apt_install "the grant word's model" "${APT_MODEL[@]}"; }
 
-[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|all"
+setup_flames() {
+	apt_install "flame graphs" "${APT_FLAMES[@]}"
+	apt_unpack libdevel-nytprof-perl "$DEBIAN_NYTPROF"
+}
+
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|flames|all"
 mkdir -p "$tools"
 # Two runs at once take turns; the lock goes with the process.
 exec 9>"$tools/.lock"
@@ -351,7 +356,8 @@ cross) parts=(build musl cross) ;;
 generate) parts=(build generate) ;;
 lint) parts=(lint) ;;
 model) parts=(model) ;;
-all) parts=(build demo musl test clients opencl neighbours versions conformance cross generate lint model) ;;
+flames) parts=(build demo flames) ;;
+all) parts=(build demo musl test clients opencl neighbours versions conformance cross generate lint model flames) ;;
 *) die "unknown part $1" ;;
 esac
 for part in "${parts[@]}"; do

@@ -54,6 +54,9 @@ DEBIAN_OPENCL=(pocl-opencl-icd=3.1-3 ocl-icd-libopencl1=2.3.1-1 ocl-icd-opencl-d
 	clinfo=3.0.23.01.25-1 clpeak=1.1.2-1 hashcat=6.2.6 python3-pyopencl=2022.3.1-2.1 darktable=4.2.1)
 NEWER_OPENCL_LOADER=2.3.3
 
+# Draws flame graphs: a script in this package that needs nothing else of it.
+DEBIAN_NYTPROF=6.12
+
 # Debian packages, by what needs them.
 APT_BUILD=(libc6-dev binutils)              # headers and tools beside gcc
 APT_DEMO=(busybox-static libseccomp2)       # root file system; runc's library
@@ -63,6 +66,7 @@ APT_CLIENTS=(g++ python3-dev python3-numpy python3-setuptools python3-wheel # wh
 	openjdk-17-jdk-headless libwrap0 openssh-client)  # a JVM; what sshd needs, and its client
 APT_MUSL=(musl-tools)                       # the other C library
 APT_CROSS=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static) # arm64, and what runs it
+APT_FLAMES=(linux-perf perl python3)        # samples a process; what the script and perf's own run in
 APT_MODEL=(spin)                            # the model checker
 APT_NEIGHBOURS=(libyajl2 libcap2 libsystemd0 patchelf libdevmapper1.02.1) # what crun and docker are linked with
 APT_CONFORMANCE=(iptables)                  # what the network plugin portmap calls
