@@ -80,8 +80,10 @@ func lookAtSources() error {
 	return nil
 }
 
+// program is where one of testdata is built: bin is the tree's own, which tests of other
+// packages copy meanwhile.
 func program(name string) string {
-	return filepath.Join(built.root, "bin", "test-"+strings.TrimSuffix(filepath.Base(name), ".c"))
+	return filepath.Join(built.root, "test-"+strings.TrimSuffix(filepath.Base(name), ".c"))
 }
 
 // machine is a simulated machine of one test.
