@@ -17,10 +17,11 @@ VERSION := $(or $(VERSION),$(shell integration/setup/version.sh version))
 COMMIT := $(or $(COMMIT),$(shell integration/setup/version.sh commit))
 
 # --- Go --------------------------------------------------------------------
-# The same source, version and compiler give the same bytes, wherever they are.
+# The same source, version and compiler give the same bytes, wherever they are. The build
+# ID stays: by it go knows that a program is current, and links it again only if it is not.
 GO ?= go
 GOBUILD := $(GO) build -trimpath -buildvcs=false
-LDFLAGS := -s -w -buildid= -X $(MODULE)/vgpu/version.Version=$(VERSION) -X $(MODULE)/vgpu/version.Commit=$(COMMIT)
+LDFLAGS := -s -w -X $(MODULE)/vgpu/version.Version=$(VERSION) -X $(MODULE)/vgpu/version.Commit=$(COMMIT)
 # NVML's header marks as deprecated what go-nvml binds all the same.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 STATIC := containerd-shim-vgpu-v1 vgpu
