@@ -228,11 +228,11 @@ sanitize: setup-test ## the driver libraries' tests under the thread, address an
 	VGPU_TEST_CFLAGS=-fsanitize=address,undefined $(GO) test -count=1 -timeout 30m -skip '$(NO_SANITIZER)' ./hooks/driver/test ./hooks/driver/nvml/test
 
 .PHONY: model
-model: setup-model ## check the model of the grant word, and explore the gate deeper than test does (FULL=1: also what takes hours)
+model: setup-model ## check the model of the grant word, and explore the gate deeper than test does, unless they are as they were (FULL=1: also what takes hours)
 	$(say) "the grant word's model, and the flaws planted in it"
-	@hooks/gate/model/model.sh $(if $(FULL),full)
+	@$(if $(FULL),,integration/setup/once.sh $(BUILD)/model/word hooks/gate/model --) hooks/gate/model/model.sh $(if $(FULL),full)
 	$(say) "the gate itself, with larger bounds than make test's"
-	VGPU_EXPLORE_DEEP=1 $(GO) test -count=1 ./hooks/gate/test
+	@integration/setup/once.sh $(BUILD)/model/gate hooks/gate -- env VGPU_EXPLORE_DEEP=1 $(GO) test -count=1 -run ExplorerFinds ./hooks/gate/test
 
 .PHONY: bench bench-programs
 BENCH_OUT ?= $(BUILD)/bench.json
