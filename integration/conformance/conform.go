@@ -48,14 +48,14 @@ func (r run) sameSuite(other run) bool {
 func plan(short bool, only *regexp.Regexp) []run {
 	var all []run
 	for _, s := range suites {
-		versions := s.versions
+		versions, told := s.versions, s.runtimes
 		if short {
-			versions = versions[:1]
+			versions, told = versions[:1], s.shortRuntimes
 		}
 		for _, v := range versions {
 			for _, c := range runtimes {
 				r := run{s, v, c}
-				if slices.Contains(s.runtimes, c.name) && only.MatchString(r.name()) {
+				if slices.Contains(told, c.name) && only.MatchString(r.name()) {
 					all = append(all, r)
 				}
 			}

@@ -42,7 +42,7 @@ func main() {
 		}
 	}
 	var o options
-	flag.BoolVar(&o.short, "short", false, "a fixed list of the most telling tests, in two minutes")
+	flag.BoolVar(&o.short, "short", false, "a fixed list of the most telling tests, in a minute and a half")
 	flag.StringVar(&o.out, "out", "build/conformance", "folder for the output of the runs")
 	flag.StringVar(&o.causes, "differences", "integration/conformance/differences.tsv", "the known differences and their causes")
 	flag.StringVar(&o.doc, "doc", "", "write the tables to this file (a whole run only)")

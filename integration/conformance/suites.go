@@ -42,8 +42,9 @@ type suite struct {
 	name string
 	// versions of containerd that it is run with.
 	versions []harness.Version
-	// runtimes that are told apart by the suite.
-	runtimes []string
+	// runtimes that are told apart by the suite, and those of the short form: there one
+	// suite shows that a container without a vGPU is as under runc's shim.
+	runtimes, shortRuntimes []string
 	// short selects the tests of the short form: a regular expression, whose
 	// syntax is the suite's.
 	short string
@@ -62,7 +63,8 @@ var suites = []suite{
 		run:      runClient,
 		parse:    parseGoTest,
 
-		selecting: selectGoTests,
+		shortRuntimes: []string{stock, "renamed", "with"},
+		selecting:     selectGoTests,
 	},
 	{
 		name:     "shimtest",
@@ -72,7 +74,8 @@ var suites = []suite{
 		run:      runShimtest,
 		parse:    parseGoTest,
 
-		selecting: selectGoTests,
+		shortRuntimes: []string{stock, "with"},
+		selecting:     selectGoTests,
 	},
 	{
 		name:     "critest",
@@ -82,7 +85,8 @@ var suites = []suite{
 		run:      runCritest,
 		parse:    parseGinkgo,
 
-		selecting: selectSpecs,
+		shortRuntimes: []string{stock, "with"},
+		selecting:     selectSpecs,
 	},
 }
 
