@@ -18,6 +18,10 @@
  * that a later call writes). So a stream whose marks stand still gets twice the
  * room, again and again, and loses it as its marks go on.
  *
+ * A piece that is about as long as the bound, or longer, has the GPU for itself
+ * until it is nearly over; then the next one is let through, in time for the GPU
+ * not to wait for it. So a turn that ends drains one such piece, seldom two.
+ *
  * A program that synchronises before a window is full pays a load and a compare
  * a launch, and nothing of ours is in its streams. But while no more may be in
  * flight than a drain may take, as somebody waits, the first piece is measured at
@@ -46,6 +50,9 @@
 #define STALL_MAX_NS     1000000000 /* or, if its pieces are long, up to so long */
 #define STALLS_SLOWER    3          /* each of the first stalls takes twice as long */
 #define STALLS_MAX       20
+
+#define LEAD_MIN_NS     200000   /* a quarter of it, but so long before the end of a long piece the next is let through; */
+#define ALONE_MAX_NS    20000000 /* so long after its begin at the latest */
 
 #define PAUSE_MIN_NS    20000  /* between two looks */
 #define PAUSE_MAX_NS    2500000
@@ -235,13 +242,26 @@ static uint64_t in_flight(struct vgpu_stream *s)
 	return vgpu_stream_submitted(s) - completed;
 }
 
-/* Is the stream full? At least one window stays queued behind the one that runs,
- * however long they are: the GPU does not wait for the process. */
+/* When another piece may be queued behind the one that runs, if two of them exceed
+ * the bound. 0: at any time. */
+static uint64_t second_ns(const struct vgpu_window *w, uint64_t bound_ns)
+{
+	uint64_t lead = most(w->unit_ns / QUARTER, LEAD_MIN_NS);
+
+	if (bound_ns == 0 || w->stalls > 0 || w->unit_ns <= lead || w->unit_ns * PIECES_MIN <= bound_ns - bound_ns / QUARTER)
+		return 0;
+	return w->moved_ns + least(w->unit_ns - lead, ALONE_MAX_NS);
+}
+
+/* Is the stream full? At least one window is queued before the one that runs is
+ * over, however long they are: the GPU does not wait for the process. */
 static bool see_full(struct vgpu_stream *s, uint64_t bound_ns)
 {
 	struct vgpu_window *w = &s->window;
 	uint64_t limit = pieces(w, bound_ns) << w->stalls;
-	bool full = w->n > 1 && in_flight(s) >= limit &&
+	uint64_t second = second_ns(w, bound_ns);
+	bool alone = second && now_ns() < second;
+	bool full = w->n > (alone ? 0 : 1) && in_flight(s) >= (alone ? 1 : limit) &&
 		    atomic_load_explicit(&s->state, memory_order_relaxed) == VGPU_STREAM_LIVE;
 
 	atomic_store_explicit(&w->limit, limit, memory_order_relaxed);

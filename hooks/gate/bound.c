@@ -17,7 +17,8 @@ uint32_t vgpu_gate_bound_us(void)
 
 	if (!page)
 		return 0;
-	if (__atomic_load_n(&page->wanted, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&page->wanted, __ATOMIC_RELAXED) ||
+	    now_ns() < __atomic_load_n(&page->expected_ns, __ATOMIC_RELAXED))
 		return or_default(&page->drain_us, VGPU_DRAIN_US);
 	return or_default(&page->queue_us, VGPU_QUEUE_US);
 }

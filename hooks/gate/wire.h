@@ -80,9 +80,11 @@ struct vgpu_page {
 	_Alignas(64) uint32_t wanted;  /* somebody else waits for this GPU */
 	uint32_t absence_ms;       /* the gate opens if vgpud was away for so long and a thread waits; 0: never */
 	uint32_t queue_us;         /* how much work may be in flight, in microseconds of it; 0: VGPU_QUEUE_US */
-	uint32_t drain_us;         /* the same while wanted is set; 0: VGPU_DRAIN_US */
+	uint32_t drain_us;         /* the same while wanted is set, or expected_ns is not over; 0: VGPU_DRAIN_US */
 	uint32_t over;             /* bit i: more of bound GPU i is in use than may be, so credit is not taken there without asking */
-	uint32_t reserved2[11];
+	uint32_t reserved2;
+	uint64_t expected_ns;      /* CLOCK_MONOTONIC: until then whoever waited for this GPU is expected to do so again */
+	uint32_t reserved6[8];
 
 	/* Written by the client. */
 	_Alignas(64) uint32_t waiting; /* threads at the closed gate, until they have submitted */
@@ -178,6 +180,7 @@ _Static_assert(offsetof(struct vgpu_page, wanted) == 128, "wanted");
 _Static_assert(offsetof(struct vgpu_page, waiting) == 192, "waiting");
 _Static_assert(offsetof(struct vgpu_page, gaps) == 256, "gaps");
 _Static_assert(offsetof(struct vgpu_page, over) == 144, "over");
+_Static_assert(offsetof(struct vgpu_page, expected_ns) == 152, "expected_ns");
 _Static_assert(offsetof(struct vgpu_page, memory) == 384, "memory");
 _Static_assert(offsetof(struct vgpu_page, overhead) == 640, "overhead");
 _Static_assert(sizeof(struct vgpu_process) == 16, "a process fits into a UUID's place");

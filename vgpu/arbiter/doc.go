@@ -41,6 +41,9 @@
 // class that waits ends a turn after the minimum turn, a cap when it is used up,
 // both also by a Revoke. What a policy by name makes of a request is in policy.go.
 //
+// Whoever computes in brief bursts with rests between them is let in before the end of
+// another's quantum (brief.go).
+//
 // How long a GPU stays with one that became idle while others wait is learned
 // from its own idle gaps (linger.go).
 //

@@ -142,6 +142,7 @@ type vgpu struct {
 	released time.Duration // when its last turn ended by itself; 0: it did not
 	swap     time.Duration // see swap.go
 	history  history
+	habit    habit
 	usage    Usage
 }
 

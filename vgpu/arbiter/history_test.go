@@ -48,7 +48,7 @@ var occurs = []string{
 	"event drained", "event deadline", "event gpu-up", "event gpu-down", "event cordon", "event gpu-memory",
 	"event set-policy", "event promised", "event adopted", "event swaps", "a quantum was raised", "memory oversubscribed",
 	"action bound", "action bind-waits", "action unbindable", "action grant", "action take", "action keep",
-	"action revoke", "action resume", "action arm", "action overrun", "action account",
+	"action revoke", "action resume", "a turn ends early for a brief one", "action arm", "action overrun", "action account",
 	"bound to what others reserved", "bound to what was promised", "bound beside what was promised", "promised what was reserved", "a gang waited with two", "a gang waits behind itself", "adopted in a turn", "adopted a gang in a turn",
 	"change of a gang", "change refused", "grant of a gang", "late account", "late grant", "native ends", "native grant",
 	"overrun of a gang", "overrun by its own policy", "policy refused", "restart", "resume of a gang", "take with linger", "thawed",

@@ -24,8 +24,9 @@ import (
 //  5. who came first.
 //
 // A higher class that waits, or one that is behind its guarantee, ends a turn
-// early, after the minimum turn; but not the turn of one that was granted by
-// its age or guarantee.
+// early, after the minimum turn; so does one that computes in brief bursts and
+// is next (brief.go); but not the turn of one that was granted by its age or
+// guarantee.
 
 func (e *Engine) aged(now time.Duration, t *gang) bool {
 	return now-t.pending >= e.cfg.Ageing

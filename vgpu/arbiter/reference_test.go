@@ -60,6 +60,8 @@ type refUnit struct {
 	granted time.Duration
 	ended   time.Duration
 	quantum time.Duration // of this turn
+	rank    request.Priority
+	guarded bool // it was granted by its age or guarantee
 	resumes int
 	vain    int // resumes that helped nothing, in a row
 	drainBy time.Duration
@@ -81,6 +83,11 @@ type refVGPU struct {
 	still   bool          // it overran, and is frozen
 	resumed bool          // its drain was, and is not over
 	helped  bool          // it got on since
+
+	ended time.Duration // when it last ended a turn by itself; 0: not since it was granted
+	begun time.Duration // what it computed of a burst that is not over
+	usual time.Duration // what it computes in a burst
+	rest  time.Duration // between two
 }
 
 type refSettings struct {
@@ -413,10 +420,10 @@ func (r *reference) combine(u *refUnit) {
 // --- turns ------------------------------------------------------------------
 
 // partEnded takes in the end of v's part of a turn.
-func (r *reference) account(v *refVGPU, last, idle, lingered time.Duration) {
+func (r *reference) account(v *refVGPU, last, idle, lingered time.Duration) (held time.Duration) {
 	u := v.unit
 	if u.late && v.still {
-		return
+		return 0
 	}
 	t := Turn{Granted: v.granted, Ended: r.now, Late: u.late, Drained: u.late || strings.Contains(u.turn, "drain")}
 	if last > 0 {
@@ -433,6 +440,106 @@ func (r *reference) account(v *refVGPU, last, idle, lingered time.Duration) {
 	case u.late: // once for all members
 		r.charge(u, v.granted, u.ended-max(counted, v.granted))
 	}
+	if v.ended = 0; !t.Drained {
+		v.ended = t.Ended
+	}
+	return t.Held
+}
+
+// --- bursts, as in brief.go -------------------------------------------------
+
+// arrives: a client of v is at the gate.
+func (r *reference) arrives(v *refVGPU) {
+	if !v.waits && v.ended != 0 {
+		v.rested(r.now - v.ended)
+		v.ended = 0
+	}
+	v.waits = true
+}
+
+// quarter moves a mean by a quarter of the way to what came last; the first is the mean.
+func quarter(mean *time.Duration, last time.Duration) {
+	if *mean == 0 {
+		*mean = last
+	} else {
+		*mean += (last - *mean) / 4
+	}
+}
+
+// rested: the most that counts is two bursts.
+func (v *refVGPU) rested(gap time.Duration) {
+	if v.usual != 0 {
+		quarter(&v.rest, min(gap, 2*v.usual))
+	}
+}
+
+// computed: a turn may have been several bursts, with rests between them: the gaps that
+// are as long as what was computed from one gap to the next.
+func (v *refVGPU) computed(held time.Duration, ev Event) {
+	var lengths []time.Duration
+	for i, n := range *ev.Gaps {
+		for range n {
+			lengths = append(lengths, 1<<i)
+		}
+	}
+	bursts := time.Duration(1)
+	for _, long := range lengths {
+		if long >= held/time.Duration(len(lengths)+1) {
+			bursts++
+		}
+	}
+	if bursts > 1 {
+		v.begun = 0
+	}
+	v.begun += held / bursts
+	switch {
+	case v.begun == 0:
+	case ev.Kind == Drained && ev.Waiting: // it is not over
+		v.usual = max(v.usual, v.begun)
+	default:
+		quarter(&v.usual, v.begun)
+		v.begun = 0
+		if len(lengths) > 0 {
+			v.rested(ev.Idle / time.Duration(len(lengths)))
+		}
+	}
+}
+
+// ends says when the turn of u ends for those who wait, if it is known: not where time
+// alone changes who may go, or who is next.
+func (r *reference) ends(u *refUnit) (at time.Duration, known bool) {
+	end := u.granted + u.quantum
+	early := min(u.granted+u.swap+r.cfg.MinTurn, end)
+	at = end
+	if u.resumes > 0 || u.max > 0 || u.behind() {
+		return 0, false
+	}
+	for _, w := range r.units {
+		if w == u || !w.queued || w.native || !r.up(w.gpus()) || !shares(sorted(u.has), w.gpus()) {
+			continue
+		}
+		switch {
+		case w.min > 0 || w.max > 0 || r.now-w.pending >= r.cfg.Ageing:
+			return 0, false
+		case u.guarded:
+		case w.class > u.rank:
+			at = min(at, early)
+		case w.class == u.rank && len(r.ahead(w)) == 0:
+			at = min(at, max(early, r.endsFor(u, w)))
+		}
+	}
+	return at, true
+}
+
+// endsFor is when the turn of u ends for w, which is next, by what w usually computes.
+func (r *reference) endsFor(u, w *refUnit) time.Duration {
+	v := w.members[0]
+	if len(w.members) > 1 || v.usual == 0 || v.rest < v.usual || u.swap > 0 || w.swap > 0 {
+		return u.granted + u.quantum
+	}
+	// Both have had as much, then.
+	even := u.granted + (w.start-u.start)*time.Duration(u.weight)/100
+	return max(u.granted+2*v.usual, even)
 }
 
 func (r *reference) chargeGang(u *refUnit) {
@@ -558,7 +665,7 @@ func (r *reference) event(now time.Duration, ev Event) {
 
 func (r *reference) about(v *refVGPU, ev Event) {
 	u := v.unit
-	arrive := func() { v.waits = true }
+	arrive := func() { r.arrives(v) }
 	switch ev.Kind {
 	case Removed:
 		if v.in {
@@ -603,8 +710,14 @@ func (r *reference) about(v *refVGPU, ev Event) {
 		if !v.in || (ev.Kind == Complete) != (u.turn == "holds") {
 			return
 		}
-		r.account(v, ev.LastWork, ev.Idle, ev.Lingered)
-		v.in, v.waits = false, ev.Waiting
+		held := r.account(v, ev.LastWork, ev.Idle, ev.Lingered)
+		if !u.late {
+			v.computed(held, ev)
+		}
+		v.in, v.waits = false, v.waits && ev.Waiting
+		if ev.Waiting {
+			arrive()
+		}
 		v.resumed, v.helped = false, v.helped || v.resumed
 		switch {
 		case !u.anyIn():
@@ -614,7 +727,10 @@ func (r *reference) about(v *refVGPU, ev Event) {
 		}
 	case Deadline:
 		if u.turn == "drains" && v.in {
-			v.waits, v.idle, v.helped = ev.Waiting, ev.Idle, v.helped || ev.Advanced
+			v.idle, v.helped = ev.Idle, v.helped || ev.Advanced
+			if v.waits = v.waits && ev.Waiting; ev.Waiting {
+				arrive()
+			}
 		}
 	case Adopted:
 		v.gpus = slices.Clone(ev.GPUs)
@@ -640,6 +756,7 @@ func (r *reference) about(v *refVGPU, ev Event) {
 		}
 		if u.turn == "" {
 			u.turn, u.lane, u.granted, u.ended, u.resumes, u.vain = "holds", u.class, v.granted, v.granted, 0, 0
+			u.rank, u.guarded = u.class, false
 			u.quantum = u.refSettings.turn
 			// What it had used before the restart is held against nobody.
 			u.start -= u.vtime(r.now - u.granted)
@@ -735,6 +852,7 @@ func (r *reference) start(u *refUnit) {
 	if why := r.mayHold(u); why != "" {
 		r.fail("%s granted, and %s", u.name, why)
 	}
+	u.rank, u.guarded = u.class, r.now-u.pending >= r.cfg.Ageing || r.owed(u) > 0
 	r.grants = nil
 	for _, m := range u.members {
 		if len(m.gpus) > 0 {
@@ -805,7 +923,7 @@ func (r *reference) granted(v *refVGPU) {
 	if v.in && u.late && !v.still {
 		r.fail("%s granted, and what it used since its overrun was not accounted", v.id)
 	}
-	v.in, v.beside, v.part, v.waits, v.granted = true, false, true, false, r.now
+	v.in, v.beside, v.part, v.waits, v.granted, v.ended = true, false, true, false, r.now, 0
 	if len(r.grants) == 0 {
 		u.late = false
 	}
@@ -874,7 +992,7 @@ func (r *reference) mayRevoke(u *refUnit) {
 		if w == u || !r.eligible(w) || !shares(sorted(u.has), w.gpus()) {
 			continue
 		}
-		if u.resumes > 0 || passed >= u.quantum || passed >= u.swap+r.cfg.MinTurn && (w.class > u.class || w.min > 0) || u.changed(r) {
+		if u.resumes > 0 || passed >= u.quantum || passed >= u.swap+r.cfg.MinTurn && (w.class > u.class || w.min > 0 || r.now >= r.endsFor(u, w)) || u.changed(r) {
 			return
 		}
 	}

@@ -115,6 +115,8 @@ func (e *Engine) wanted(now time.Duration, t *gang) (wanted, urgent bool, end ti
 				if !t.guarded {
 					at = early
 				}
+			} else if w := g.waiting.first(now - e.cfg.Ageing); w.class == t.rank && !t.guarded {
+				at = t.sooner(w, early)
 			}
 			if !wanted || at < end {
 				end = at
@@ -122,19 +124,24 @@ func (e *Engine) wanted(now time.Duration, t *gang) (wanted, urgent bool, end ti
 			wanted = true
 			continue
 		}
+		next := e.next(now, g)
 		for _, w := range g.waiting.all {
 			if !e.eligible(now, w) {
 				continue
 			}
 			urgent = urgent || w.class > t.rank
 			at := t.end
-			switch {
-			case t.guarded:
-			case w.class > t.rank:
-				at = early
-			case w.minimum.rate > 0: // when it will be behind its guarantee
-				w.minimum.flow(now)
-				at = min(t.end, max(early, now+w.minimum.until(1)))
+			if !t.guarded {
+				switch {
+				case w.class > t.rank:
+					at = early
+				case w.class == t.rank && w == next:
+					at = t.sooner(w, early)
+				}
+				if w.minimum.rate > 0 { // when it will be behind its guarantee
+					w.minimum.flow(now)
+					at = min(at, max(early, now+w.minimum.until(1)))
+				}
 			}
 			if !wanted || at < end {
 				end = at

@@ -55,6 +55,7 @@ func (e *Engine) arrive(now time.Duration, v *vgpu) {
 	v.waits, v.since = true, now
 	if v.released != 0 {
 		v.history.add(now - v.released)
+		v.habit.rested(now - v.released)
 		v.released = 0
 	}
 }
@@ -316,7 +317,9 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 // partEnded: the words of v are closed, or its clients dead.
 func (e *Engine) partEnded(now time.Duration, v *vgpu, ev Event) {
 	t := v.gang
-	e.account(now, v, ev)
+	if turn := e.account(now, v, ev); !t.late {
+		v.habit.computed(turn.Held, ev.Idle, ev.Gaps, ev.Kind == Complete || !ev.Waiting)
+	}
 	v.in = false
 	v.resumed, v.helped = false, v.helped || v.resumed
 	e.besideNoMore(v)
@@ -373,12 +376,12 @@ func (e *Engine) turnEnded(now time.Duration, t *gang) {
 }
 
 // account writes down what v used since it was granted, or since its overrun.
-func (e *Engine) account(now time.Duration, v *vgpu, ev Event) {
+func (e *Engine) account(now time.Duration, v *vgpu, ev Event) (turn Turn) {
 	t := v.gang
 	if t.late && v.still {
-		return
+		return turn
 	}
-	turn := Turn{
+	turn = Turn{
 		Granted: v.granted,
 		Ended:   now,
 		Waited:  v.waited,
@@ -409,6 +412,7 @@ func (e *Engine) account(now time.Duration, v *vgpu, ev Event) {
 		v.released = turn.Ended
 	}
 	e.do(Action{Kind: Account, VGPU: v.id, Turn: turn})
+	return turn
 }
 
 // chargeGang counts the turn of several vGPUs, which is over or late. What they

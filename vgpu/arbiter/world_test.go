@@ -467,6 +467,11 @@ func (w *world) check() {
 		if want && first.armed == 0 {
 			w.fail("%s is wanted, and no quantum runs", u.name)
 		}
+		if at, known := w.ref.ends(u); want && known && max(first.armed, w.now) != max(at, w.now) {
+			w.fail("the turn of %s ends at %d, want %d", u.name, first.armed, at)
+		} else if want && known && at < u.granted+u.quantum && at > u.granted+w.cfg.MinTurn {
+			w.saw("a turn ends early for a brief one")
+		}
 		if u.max > 0 && u.max < 1e6 && (first.armed == 0 || first.armed > w.now+200) {
 			w.fail("%s has a cap, and nothing ends its turn: %d", u.name, first.armed)
 		}
@@ -621,6 +626,11 @@ func (w *world) agree() {
 			w.fail("%s starts at %d and waits since %d; in the engine %d, %d", u.name, u.start, u.pending, t.start, t.pending)
 		case u.finish != t.finish:
 			w.fail("%s ended at %d; in the engine %d", u.name, u.finish, t.finish)
+		}
+		for _, v := range u.members {
+			if h := w.e.vgpus[v.id].habit; h.burst != v.begun || h.usual != v.usual || h.rest != v.rest {
+				w.fail("%s has begun %d, computes %d and rests for %d; in the engine %+v", v.id, v.begun, v.usual, v.rest, h)
+			}
 		}
 	}
 	for g, s := range w.ref.gpus {

@@ -361,7 +361,7 @@ func (l *loop) join(c *client) {
 	c.joined = true
 	if c.v.phase == holding {
 		if c.v.turn.taking {
-			c.page.Wanted().Store(1)
+			l.wanted(c, true)
 		}
 		l.settle(c.v)
 	}

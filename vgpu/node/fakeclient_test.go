@@ -254,6 +254,8 @@ func (f *fake) do(cmd, arg string) error {
 		f.say("scribble: ok")
 	case "page": // what vgpud wrote
 		f.say("page: queue=%d drain=%d", f.page.QueueUS().Load(), f.page.DrainUS().Load())
+	case "expected": // until when, likewise
+		f.say("expected: %d", f.page.ExpectedNS().Load())
 	case "observe": // DIR BIND: another connection, as NVML makes it
 		dir, bind, _ := strings.Cut(arg, " ")
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

@@ -3,7 +3,9 @@
 package node
 
 import (
+	"strconv"
 	"testing"
+	"time"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
@@ -19,6 +21,30 @@ func (c *clientProcess) has(want string) {
 	if got := c.ask("page", "page: "); got != want {
 		c.t.Errorf("%s: %s, want %s", c.name, got, want)
 	}
+}
+
+// Whoever waited is expected back for a second: so long the other one's queue is short.
+func TestWhoeverWaitedIsExpectedBack(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	a.ask("done", "done: ")
+	a.ask("expected", "expected: 0")
+	clock := newClock()
+	before := clock.now()
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	after := clock.now()
+	until, err := strconv.ParseInt(a.ask("expected", "expected: "), 10, 64)
+	if at := time.Duration(until); err != nil || at < before+time.Second || at > after+time.Second {
+		t.Errorf("b came between %v and %v and is expected until %v, want a second later: %v", before, after, at, err)
+	}
+	b.ask("expected", "expected: 0")
+	a.ask("done", "done: ")
+	b.expect("work: passed")
 }
 
 func TestTheQueueIsShortBesideAHigherClass(t *testing.T) {

@@ -100,16 +100,12 @@ func (l *loop) grant(v *vgpu, contended bool, now time.Duration) {
 		l.sampleHeld(v, now)
 		l.keepAccount(v)
 	}
-	var wanted uint32
-	if contended || v.turn.taking {
-		wanted = 1
-	}
 	for _, c := range v.clients {
 		if !c.joined {
 			continue
 		}
 		c.opens()
-		c.page.Wanted().Store(wanted)
+		l.wanted(c, contended || v.turn.taking)
 		if late {
 			resumeWord(c.page)
 		} else {
@@ -129,14 +125,11 @@ func (l *loop) resume(v *vgpu, contended bool) {
 	}
 	l.log.WithFields(v.fields()).Debug("a drain made no progress while threads waited at the gate; it is resumed")
 	v.phase = holding
-	var wanted uint32
-	if v.turn.wanted = contended; contended {
-		wanted = 1
-	}
+	v.turn.wanted = contended
 	for _, c := range v.clients {
 		if c.joined {
 			c.opens()
-			c.page.Wanted().Store(wanted)
+			l.wanted(c, contended)
 			resumeWord(c.page)
 		}
 	}
@@ -196,16 +189,30 @@ func (l *loop) want(v *vgpu, linger time.Duration) {
 	}
 	v.turn.taking, v.turn.wanted, v.turn.linger = true, true, linger
 	for _, c := range v.clients {
-		c.page.Wanted().Store(1)
+		l.wanted(c, true)
 	}
 	l.take(v)
+}
+
+// company is for how long others are expected to come back for a GPU that they
+// waited for.
+const company = time.Second
+
+// wanted says to c whether somebody else waits, and that they may again.
+func (l *loop) wanted(c *client, waits bool) {
+	if !waits {
+		c.page.Wanted().Store(0)
+		return
+	}
+	c.page.ExpectedNS().Store(uint64(l.now() + company))
+	c.page.Wanted().Store(1)
 }
 
 func (l *loop) keep(v *vgpu) {
 	v.turn.taking, v.turn.wanted = false, false
 	l.arm(&v.linger, 0)
 	for _, c := range v.clients {
-		c.page.Wanted().Store(0)
+		l.wanted(c, false)
 	}
 }
 

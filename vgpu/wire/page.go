@@ -37,7 +37,9 @@ type layout struct {
 	Queue     uint32
 	Drain     uint32
 	Over      uint32
-	_         [11]uint32
+	_         uint32
+	Expected  uint64
+	_         [8]uint32
 	Waiting   uint32
 	_         uint32
 	Completed uint64
@@ -156,8 +158,12 @@ func (p *Page) AbsenceMS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Point
 // the constant of that name. vgpud writes it.
 func (p *Page) QueueUS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Queue)) }
 
-// DrainUS is the same while somebody else waits. vgpud writes it.
+// DrainUS is the same while somebody else waits, or is expected to. vgpud writes it.
 func (p *Page) DrainUS() *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&p.l.Drain)) }
+
+// ExpectedNS is until when whoever waited for the GPU is expected to do so again, of
+// CLOCK_MONOTONIC in nanoseconds; 0 is never. vgpud writes it.
+func (p *Page) ExpectedNS() *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&p.l.Expected)) }
 
 // Over says to the client on which GPUs more is in use than may be: bit i stands
 // for the GPU of Memory's number i. There it takes no credit without asking;

@@ -31,6 +31,7 @@ func TestHeaderAndPackageAgree(t *testing.T) {
 		"offsetof(struct vgpu_page, queue_us)":      uint64(unsafe.Offsetof(l.Queue)),
 		"offsetof(struct vgpu_page, drain_us)":      uint64(unsafe.Offsetof(l.Drain)),
 		"offsetof(struct vgpu_page, over)":          uint64(unsafe.Offsetof(l.Over)),
+		"offsetof(struct vgpu_page, expected_ns)":   uint64(unsafe.Offsetof(l.Expected)),
 		"offsetof(struct vgpu_page, waiting)":       uint64(unsafe.Offsetof(l.Waiting)),
 		"offsetof(struct vgpu_page, completed_ns)":  uint64(unsafe.Offsetof(l.Completed)),
 		"offsetof(struct vgpu_page, idle_ns)":       uint64(unsafe.Offsetof(l.Idle)),

@@ -70,8 +70,8 @@ var bounded = sync.OnceValues(func() (string, error) {
 
 // A record of the simulated GPU's log.
 type operation struct {
-	class, name   string
-	submit, ended int64
+	class, name          string
+	submit, start, ended int64
 }
 
 // ranBounded runs a program of testdata/bound and returns what the simulated GPU
@@ -119,11 +119,15 @@ func operations(t testing.TB, sim, machine string) (ops []operation) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		start, err := strconv.ParseInt(f[column["start_ns"]], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
 		ended, err := strconv.ParseInt(f[column["end_ns"]], 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ops = append(ops, operation{f[column["class"]], f[column["name"]], submit, ended})
+		ops = append(ops, operation{f[column["class"]], f[column["name"]], submit, start, ended})
 	}
 	sort.SliceStable(ops, func(i, j int) bool { return ops[i].submit < ops[j].submit })
 	return ops
@@ -166,6 +170,11 @@ func isBounded(t *testing.T, ops []operation, first, pieces int) {
 	}
 }
 
+// expecting makes others expected until then.
+func expecting(until uint64) func(*client) {
+	return func(c *client) { c.page.ExpectedNS().Store(until) }
+}
+
 // What is in flight is bounded in time. The witness counts pieces, each of which
 // takes at least its time: a slow machine has fewer of them in flight.
 func TestWorkInFlightIsBounded(t *testing.T) {
@@ -184,6 +193,7 @@ func TestWorkInFlightIsBounded(t *testing.T) {
 		{"alone", []string{"stream", "1500", "200"}, nil, "cuLaunchKernel", 250, 0},
 		{"alone by vgpud's word", []string{"stream", "5000", "50"}, short(10000), "cuLaunchKernel", 200, 0},
 		{"wanted", []string{"stream", "5000", "50"}, wanted, "cuLaunchKernel", 40, 0},
+		{"others expected", []string{"stream", "5000", "50"}, expecting(1 << 62), "cuLaunchKernel", 40, 0},
 		{"pieces that are longer than the bound", []string{"stream", "150", "4000"}, wanted, "cuLaunchKernel", 2, 100},
 		{"legacy stream", []string{"legacy", "3000", "50"}, wanted, "cuLaunchKernel", 40, 0},
 		{"eight streams", []string{"streams", "3000", "50"}, short(20000), "cuLaunchKernel", 400, 0},
@@ -213,8 +223,25 @@ func TestFewLongPiecesAreBounded(t *testing.T) {
 	isBounded(t, ops, 10, 2)
 }
 
+// While a piece runs that is about as long as the bound, the next one comes when that is nearly
+// over, not at once: a turn that ends meanwhile drains one of them, not two. A quarter may be
+// early: when the simulated GPU stands still for long, the bound gives way.
+func TestALongPieceIsQueuedShortlyBeforeItsTurn(t *testing.T) {
+	const us, first = 4000, 100 // until it is known what a piece takes, and the many of before are over
+	ops := named(ranBounded(t, func(c *client) { c.want(1) }, "queue", "stream", "160", strconv.Itoa(us)), "cuLaunchKernel:spin_us")
+	early := 0
+	for i := first; i < len(ops); i++ {
+		if ops[i].submit-ops[i-1].start < us*1000/2 {
+			early++
+		}
+	}
+	if early > (len(ops)-first)/4 {
+		t.Errorf("%d of %d pieces came when the one before had not run for half of its time", early, len(ops)-first)
+	}
+}
+
 func TestNoMarkInAProgramThatSynchronisesOften(t *testing.T) {
-	ops := ranBounded(t, nil, "syncs_often", "100", "15", "10")
+	ops := ranBounded(t, expecting(1), "syncs_often", "100", "15", "10") // nobody since long ago
 	if n := len(named(ops, "cuEventRecord")); n != 0 {
 		t.Errorf("%d events were recorded, want none", n)
 	}
