@@ -224,18 +224,25 @@ race: ## the Go tests of the product under the race detector
 	$(GO) test -race -short -timeout 15m -skip '$(RACELESS)' $$($(GO) list ./cmd/... ./vgpu/... ./shim/... ./hooks/oci/... | grep -Ev '/(shim/mounts|vgpu/arbiter)$$')
 
 .PHONY: coverage
-coverage: setup-test ## how much of the C code in the container the tests run (needs root; COVERAGE_MIN=85)
+coverage: setup-test setup-opencl ## how much of the C code in the container the tests run (needs root; COVERAGE_MIN=85)
 	@integration/setup/coverage.sh $(BUILD)/coverage
 
-# A sanitizer must be linked to the program, so those of others are left out; the
-# thread sanitizer wants its memory where it is without randomisation. When the
-# thread that forked ends in the child, the thread sanitizer hangs by itself, and the
-# address sanitizer takes what other threads of the parent hold for leaks.
+# A sanitizer must be linked to the program, so those of others are left out, and what
+# holds the libraries to what an image has; the thread sanitizer wants its memory where it
+# is without randomisation. When the thread that forked ends in the child, the thread
+# sanitizer hangs by itself, and the address sanitizer takes what other threads of the
+# parent hold for leaks. Undefined behaviour ends a program: a line on stderr fails no test.
 .PHONY: sanitize
 NO_SANITIZER := $(TRAPS)|$(STRACED)|$(NATIVE_ONLY)|TestNVIDIAs|TestLibraryNeeds|TestLibrariesLoad|TestDaemonThatCloses|TestTrampolineKeeps|TestFork/the_thread_that_forked
-sanitize: setup-test ## the driver libraries' tests under the thread, address and undefined-behaviour sanitizers (needs root; 10 minutes)
-	VGPU_TEST_CFLAGS=-fsanitize=thread setarch -R $(GO) test -count=1 -timeout 30m -skip '$(NO_SANITIZER)' ./hooks/driver/test ./hooks/driver/nvml/test
-	VGPU_TEST_CFLAGS=-fsanitize=address,undefined $(GO) test -count=1 -timeout 30m -skip '$(NO_SANITIZER)' ./hooks/driver/test ./hooks/driver/nvml/test
+SANITIZED = $(GO) test -count=1 -timeout 30m -skip '$(NO_SANITIZER)' ./hooks/driver/test ./hooks/driver/nvml/test
+# OpenCL's traps are programs of ours.
+SANITIZED_OPENCL = $(GO) test -count=1 -timeout 30m -skip 'TestLibrary$$' ./hooks/opencl/test
+ADDRESS := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+sanitize: setup-test setup-opencl ## the tests of the libraries in the container under the thread, address and undefined-behaviour sanitizers (needs root; 10 minutes)
+	VGPU_TEST_CFLAGS=-fsanitize=thread setarch -R $(SANITIZED)
+	VGPU_TEST_CFLAGS=-fsanitize=thread setarch -R $(SANITIZED_OPENCL)
+	VGPU_TEST_CFLAGS='$(ADDRESS)' $(SANITIZED)
+	VGPU_TEST_CFLAGS='$(ADDRESS)' $(SANITIZED_OPENCL)
 
 .PHONY: model
 model: setup-model ## check the model of the grant word, and explore the gate deeper than test does, unless they are as they were (FULL=1: also what takes hours)

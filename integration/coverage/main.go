@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Coverage prints how much of the C code of hooks/gate and hooks/driver was run:
-// lines per file, the functions that were never run, and the sum. It fails if
+// Coverage prints how much of the C code of hooks/gate, hooks/driver and hooks/opencl
+// was run: lines per file, the functions that were never run, and the sum. It fails if
 // the sum is too low. make coverage builds and runs what it reads.
 package main
 
@@ -46,7 +46,7 @@ func cover(root, copies string, least float64, dirs []string) error {
 	}
 	sum := r.print(os.Stdout)
 	if sum.lines == 0 {
-		return fmt.Errorf("nothing of hooks/gate and hooks/driver was counted in %s: were they built with --coverage?", strings.Join(dirs, ", "))
+		return fmt.Errorf("nothing of hooks/gate, hooks/driver and hooks/opencl was counted in %s: were they built with --coverage?", strings.Join(dirs, ", "))
 	}
 	if sum.percent() < least {
 		return fmt.Errorf("%.1f %% of the lines were run, which is less than %.0f %%: write a test for what is listed above", sum.percent(), least)

@@ -97,7 +97,7 @@ func (r *report) source(dir, name string) string {
 			return ""
 		}
 	}
-	for _, keep := range []string{"hooks/gate/", "hooks/driver/"} {
+	for _, keep := range []string{"hooks/gate/", "hooks/driver/", "hooks/opencl/"} {
 		if strings.HasPrefix(path, keep) {
 			return path
 		}

@@ -22,16 +22,18 @@ func TestCountsOfOneFileAreAddedUp(t *testing.T) {
 			"functions":[],"lines":[{"line_number":7,"count":1}]}]}`,
 		`{"current_working_directory":"/tree/hooks/driver","files":[{"file":"gen/hooks.inc",
 			"functions":[{"name":"cuInit","execution_count":0}],"lines":[{"line_number":1,"count":0}]}]}`,
+		`{"current_working_directory":"/tree/hooks/opencl","files":[{"file":"queue.c",
+			"functions":[{"name":"drop","execution_count":0}],"lines":[{"line_number":3,"count":0}]}]}`,
 	} {
 		if err := r.add([]byte(json)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var out strings.Builder
-	if sum := r.print(&out); sum != (total{lines: 4, run: 2}) {
-		t.Errorf("the sum is %+v, want 4 lines, 2 of them run:\n%s", sum, &out)
+	if sum := r.print(&out); sum != (total{lines: 5, run: 2}) {
+		t.Errorf("the sum is %+v, want 5 lines, 2 of them run:\n%s", sum, &out)
 	}
-	for _, want := range []string{"hooks/gate/thread.c", "never run in hooks/driver/init.c: two\n"} {
+	for _, want := range []string{"hooks/gate/thread.c", "never run in hooks/driver/init.c: two\n", "never run in hooks/opencl/queue.c: drop\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, &out)
 		}
