@@ -22,6 +22,7 @@ import (
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/kubetest"
 )
 
 func TestWhatIsPublished(t *testing.T) {
@@ -41,7 +42,7 @@ func TestWhatIsPublished(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	until(t, "both GPUs are published", func() bool { return len(r.devices()) == 2 })
+	kubetest.Until(t, "both GPUs are published", func() bool { return len(r.devices()) == 2 })
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 	version := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{VersionValue: &s} }
 	quantity := func(s string) *resource.Quantity { q := resource.MustParse(s); return &q }
@@ -149,16 +150,16 @@ func TestTheOrderFollowsTheClaims(t *testing.T) {
 				}
 				return strings.Join(out, " ")
 			}
-			until(t, "the GPUs are in vgpud's order", func() bool { return published() == "0 1 2" })
+			kubetest.Until(t, "the GPUs are in vgpud's order", func() bool { return published() == "0 1 2" })
 			for _, c := range []*resourceapi.ResourceClaim{big, small} {
 				if _, err := r.kubelet.prepare(c); err != nil {
 					t.Fatal(err)
 				}
 			}
-			until(t, "they are in the order of the policy", func() bool { return published() == want })
+			kubetest.Until(t, "they are in the order of the policy", func() bool { return published() == want })
 			r.driver.stop() // what was prepared counts after a restart, too
 			r.start(func(cfg *Config) { cfg.Order = order })
-			until(t, "the new driver has published", func() bool {
+			kubetest.Until(t, "the new driver has published", func() bool {
 				r.driver.publishing.Lock()
 				defer r.driver.publishing.Unlock()
 				return r.driver.published != nil
@@ -171,7 +172,7 @@ func TestTheOrderFollowsTheClaims(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			until(t, "they are in vgpud's order again", func() bool { return published() == "0 1 2" })
+			kubetest.Until(t, "they are in vgpud's order again", func() bool { return published() == "0 1 2" })
 		})
 	}
 }
@@ -236,11 +237,11 @@ func TestHealthIsTold(t *testing.T) {
 			}
 		}
 	}
-	timeout := time.AfterFunc(patience, cancel)
+	timeout := time.AfterFunc(kubetest.Patience, cancel)
 	defer timeout.Stop()
 	tainted := func(want string) {
 		t.Helper()
-		until(t, "the taints are "+want, func() bool { return len(r.devices()) == 2 && r.taintsOf() == want })
+		kubetest.Until(t, "the taints are "+want, func() bool { return len(r.devices()) == 2 && r.taintsOf() == want })
 	}
 	told(drahealth.HealthStatus_HEALTHY, "")
 	tainted("")
@@ -279,7 +280,7 @@ func TestMemoryOfGuestsIsNotPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := resource.MustParse("10Gi")
-	until(t, "10Gi are published", func() bool {
+	kubetest.Until(t, "10Gi are published", func() bool {
 		all := r.devices()
 		if len(all) != 1 {
 			return false

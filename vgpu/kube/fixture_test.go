@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
@@ -28,7 +27,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -36,12 +34,9 @@ import (
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/kubetest"
 	"github.com/vgpu-shim/vgpu/vgpu/node/nodetest"
 )
-
-// patience is how long a test waits for what must happen. It only ends a test that
-// would hang.
-const patience = 30 * time.Second
 
 const testNode = "worker-1"
 
@@ -136,14 +131,6 @@ func (p *place) files() (out []string) {
 	return out
 }
 
-// until waits for what must become true.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) { return ok(), nil }); err != nil {
-		t.Fatalf("it never came about that %s", what)
-	}
-}
-
 // kubelet does as kubelet does.
 type kubelet struct {
 	t    *testing.T
@@ -164,11 +151,11 @@ func dialUnix(t *testing.T, path string) *grpc.ClientConn {
 func (p *place) register() *kubelet {
 	p.t.Helper()
 	path := filepath.Join(p.dir, "registry", DriverName+"-reg.sock")
-	until(p.t, "the driver registers", func() bool { _, err := os.Stat(path); return err == nil })
+	kubetest.Until(p.t, "the driver registers", func() bool { _, err := os.Stat(path); return err == nil })
 	conn := dialUnix(p.t, path)
 	defer conn.Close()
 	c := registerapi.NewRegistrationClient(conn)
-	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(p.t.Context(), kubetest.Patience)
 	defer cancel()
 	info, err := c.GetInfo(ctx, &registerapi.InfoRequest{}, grpc.WaitForReady(true))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/kubetest"
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
@@ -55,7 +56,7 @@ func TestWaitForAGuestIsTold(t *testing.T) {
 	c := claimWith("train", result("gpu", 0, "8Gi", "25"))
 	r := run(t, 1, func(cfg *Config) { cfg.StatusInterval = time.Second }, c)
 	r.vgpu("guest", &v1.Pod{Namespace: "ml", Name: "early", Uid: "early-uid", Container: "main"}, nil, "gpus", "1", "memory", "10Gi")
-	until(t, "the guest has its memory", func() bool {
+	kubetest.Until(t, "the guest has its memory", func() bool {
 		now, _ := r.driver.snapshot()
 		return len(now.gpus) == 1 && now.gpus[0].GetMemoryGuestBytes() == 10<<30
 	})
@@ -121,7 +122,7 @@ func TestPodWithoutAClaimIsTold(t *testing.T) {
 // event waits until there is an event of that reason in the namespace ml.
 func (r *running) event(reason string) (e corev1.Event) {
 	r.t.Helper()
-	until(r.t, "there is an event "+reason, func() bool {
+	kubetest.Until(r.t, "there is an event "+reason, func() bool {
 		list, err := r.client.CoreV1().Events("ml").List(r.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			r.t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/kubetest"
 )
 
 func ours(kv ...string) map[string]string {
@@ -220,7 +221,7 @@ func TestPrepareRefuses(t *testing.T) {
 func TestPrepareWithoutVgpud(t *testing.T) {
 	c := claimWith("train", result("gpu", 0, "4Gi", "25"))
 	r := run(t, 1, nil, c)
-	until(t, "the GPU is published", func() bool { return len(r.devices()) == 1 })
+	kubetest.Until(t, "the GPU is published", func() bool { return len(r.devices()) == 1 })
 	r.stopVgpud()
 	_, err := r.kubelet.prepare(c)
 	if err == nil {
@@ -257,7 +258,7 @@ func TestReleaseWithoutVgpud(t *testing.T) {
 	r.driver.stop()
 	r.start(nil)
 	r.vgpud(r.gpus)
-	until(t, "vgpud is told", func() bool { return len(r.claims()) == 0 && len(r.files()) == 0 })
+	kubetest.Until(t, "vgpud is told", func() bool { return len(r.claims()) == 0 && len(r.files()) == 0 })
 }
 
 // vgpud's state directory is lost with the machine's memory, the driver's is not.
@@ -273,7 +274,7 @@ func TestAVgpudThatLostItsStoreIsToldAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.vgpud(r.gpus)
-	until(t, "vgpud knows the claim", func() bool { return cmp.Equal(had, r.claims(), protocmp.Transform()) })
+	kubetest.Until(t, "vgpud knows the claim", func() bool { return cmp.Equal(had, r.claims(), protocmp.Transform()) })
 }
 
 func TestASecondPodSharesAClaim(t *testing.T) {
@@ -300,7 +301,7 @@ func TestASecondPodSharesAClaim(t *testing.T) {
 			if _, err := r.client.ResourceV1().ResourceClaims("ml").UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "both pods get it", func() bool {
+			kubetest.Until(t, "both pods get it", func() bool {
 				_, errA := r.resolve(podA, "uid-train", "gpu")
 				_, errB := r.resolve(podB, "uid-train", "gpu")
 				return errA == nil && errB == nil
@@ -418,7 +419,7 @@ func TestPromisesAreToldAgain(t *testing.T) {
 	}
 	r.start(func(cfg *Config) { cfg.Oversubscription = 1.5 })
 	want := []*v1.Promise{{Gpu: gputest.UUID(1), MemoryBytes: 4 << 30, ClaimableBytes: 24 << 30}}
-	until(t, "vgpud is told what was promised", func() bool {
+	kubetest.Until(t, "vgpud is told what was promised", func() bool {
 		return cmp.Equal(want, r.claims()[0].GetRequests()[0].GetPromises(), protocmp.Transform())
 	})
 }

@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/kubetest"
 )
 
 // sliceOf is another driver's, with a device that has one attribute.
@@ -131,7 +132,7 @@ func TestAContestedGPUTakesNoNewClaims(t *testing.T) {
 		}
 		return n
 	}
-	until(t, "the GPUs are published", func() bool { return published() == 2 })
+	kubetest.Until(t, "the GPUs are published", func() bool { return published() == 2 })
 	if got, want := ours(), device(1)+" vgpu-shim.dev/contested=gpu.nvidia.com:NoSchedule"; got != want {
 		t.Errorf("the taints are %q, want %q", got, want)
 	}
@@ -153,7 +154,7 @@ func TestAContestedGPUTakesNoNewClaims(t *testing.T) {
 	if err := r.driver.lookForRivals(now.gpus); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the taint is gone", func() bool { return published() == 2 && ours() == "" })
+	kubetest.Until(t, "the taint is gone", func() bool { return published() == 2 && ours() == "" })
 }
 
 func TestAContestedGPUIsPublishedWhereThatIsAllowed(t *testing.T) {
@@ -161,7 +162,7 @@ func TestAContestedGPUIsPublishedWhereThatIsAllowed(t *testing.T) {
 	r.stopVgpud = r.vgpud(r.gpus)
 	r.client = newClient(sliceOf("gpu.nvidia.com", testNode, "uuid", gputest.UUID(0)))
 	r.start(func(cfg *Config) { cfg.AllowContested = true })
-	until(t, "the GPU is published", func() bool { return len(r.devices()) == 2 })
+	kubetest.Until(t, "the GPU is published", func() bool { return len(r.devices()) == 2 })
 	if got := r.taintsOf(); got != "" {
 		t.Errorf("the taints are %q", got)
 	}

@@ -23,6 +23,7 @@ import (
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/kubetest"
 	"github.com/vgpu-shim/vgpu/vgpu/kube/v1alpha1"
 )
 
@@ -82,7 +83,7 @@ func vgpuStatus(gpu int, shareID string, status metav1.ConditionStatus, reason, 
 func (r *running) untilStatus(name string, want ...resourceapi.AllocatedDeviceStatus) {
 	r.t.Helper()
 	var diff string
-	if err := wait.PollUntilContextTimeout(r.t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	if err := wait.PollUntilContextTimeout(r.t.Context(), 5*time.Millisecond, kubetest.Patience, true, func(context.Context) (bool, error) {
 		diff = cmp.Diff(want, r.status(name), cmp.Comparer(func(a, b *kruntime.RawExtension) bool { return sameData(a, b) }))
 		return diff == "", nil
 	}); err != nil {
@@ -115,7 +116,7 @@ func TestTheStatusOfAClaimSaysWhoUsesWhichGPU(t *testing.T) {
 	r.driver.stop()
 	looks := r.count("get", "resourceclaims")
 	r.start(often)
-	until(t, "it has looked at what stands there", func() bool { return r.count("get", "resourceclaims") > looks })
+	kubetest.Until(t, "it has looked at what stands there", func() bool { return r.count("get", "resourceclaims") > looks })
 	r.gpus.SetHealth(gpu.Health{UUID: gputest.UUID(0), Down: "fell off the bus"})
 	r.untilStatus("train", nic, vgpuStatus(0, "share-gpu-0", "False", "Unhealthy", "fell off the bus", data), more)
 	if got := r.count("patch", "resourceclaims/status") - before; got != 1 {
@@ -193,7 +194,7 @@ func TestAStatusThatMayNotBeWrittenIsToldOfOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	until(t, "both were tried", func() bool { return r.count("patch", "resourceclaims/status") == 2 })
+	kubetest.Until(t, "both were tried", func() bool { return r.count("patch", "resourceclaims/status") == 2 })
 	r.driver.stop()
 	const says = "associated-node:patch on resourceclaims/driver of the name vgpu-shim.dev"
 	if got := strings.Count(log.String(), says); got != 1 {

@@ -13,25 +13,13 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"k8s.io/apimachinery/pkg/util/wait"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/vgpu-shim/vgpu/vgpu/kube/kubetest"
 )
-
-// patience is how long a test waits for what must happen. It only ends a test that
-// would hang.
-const patience = 30 * time.Second
-
-// until waits for what must become true.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) { return ok(), nil }); err != nil {
-		t.Fatalf("it never came about that %s", what)
-	}
-}
 
 // kubelet does as kubelet's device manager does.
 type kubelet struct {
@@ -161,7 +149,7 @@ func (k *kubelet) units(resource, health string) map[string]int {
 func (k *kubelet) registered() {
 	k.t.Helper()
 	for _, r := range Resources() {
-		until(k.t, r+" is registered", func() bool { return len(k.units(r, pluginapi.Healthy)) > 0 })
+		kubetest.Until(k.t, r+" is registered", func() bool { return len(k.units(r, pluginapi.Healthy)) > 0 })
 	}
 }
 

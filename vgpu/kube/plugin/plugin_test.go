@@ -34,6 +34,7 @@ import (
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
 	"github.com/vgpu-shim/vgpu/vgpu/kube"
+	"github.com/vgpu-shim/vgpu/vgpu/kube/kubetest"
 	"github.com/vgpu-shim/vgpu/vgpu/kube/vgpud"
 	"github.com/vgpu-shim/vgpu/vgpu/node/nodetest"
 )
@@ -113,7 +114,7 @@ func (r *running) fails(t *testing.T, says string) {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("it ended with %v, want one that says %q", err, says)
 		}
-	case <-time.After(patience):
+	case <-time.After(kubetest.Patience):
 		t.Fatalf("it does not end, and should say %q", says)
 	}
 }
@@ -174,7 +175,7 @@ func (p *place) claims() (out []string) {
 
 func (p *place) knows(uids ...string) {
 	p.t.Helper()
-	until(p.t, "vgpud knows "+strings.Join(uids, ", "), func() bool { return cmp.Equal(uids, p.claims()) })
+	kubetest.Until(p.t, "vgpud knows "+strings.Join(uids, ", "), func() bool { return cmp.Equal(uids, p.claims()) })
 }
 
 func TestLimitsBecomeOneVGPU(t *testing.T) {
@@ -268,7 +269,7 @@ func TestWhatVgpudRefusesIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.kubelet.admit("pod-1", "main", ask{gpus: 1})
-	until(t, "the refusal is known", func() bool {
+	kubetest.Until(t, "the refusal is known", func() bool {
 		_, err := p.resolve("pod-1", "main")
 		return errdefs.IsFailedPrecondition(err) && strings.Contains(err.Error(), "ml/by-claim (uid u-claim) has a GPU of this node by a claim (DRA)")
 	})
@@ -276,7 +277,7 @@ func TestWhatVgpudRefusesIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.kubelet.admit("pod-2", "main", ask{gpus: 1})
-	until(t, "it is given after all", func() bool { _, err := p.resolve("pod-1", "main"); return err == nil })
+	kubetest.Until(t, "it is given after all", func() bool { _, err := p.resolve("pod-1", "main"); return err == nil })
 }
 
 // claimed makes a vGPU of a pod with a claim of the DRA driver.
@@ -393,7 +394,7 @@ func TestThePluginIsRestarted(t *testing.T) {
 	l.SetUnlinkOnClose(false)
 	l.Close()
 	first.stop()
-	until(t, "kubelet misses it", func() bool { return len(k.units(GPUs, pluginapi.Healthy)) == 0 })
+	kubetest.Until(t, "kubelet misses it", func() bool { return len(k.units(GPUs, pluginapi.Healthy)) == 0 })
 	p.gives("pod-1", "main") // a container may be restarted meanwhile
 	k.has("pod-3", "main", GPUs, map[string][]string{"-1": {gputest.UUID(0) + "/9"}})
 	k.begin("pod-3")
@@ -419,7 +420,7 @@ func TestVgpudIsAway(t *testing.T) {
 	p.knows("pod.pod-1.main")
 	p.stopVgpud()
 	for _, r := range Resources() {
-		until(t, "no unit of "+r+" is healthy", func() bool {
+		kubetest.Until(t, "no unit of "+r+" is healthy", func() bool {
 			return len(k.units(r, pluginapi.Healthy)) == 0 && len(k.units(r, pluginapi.Unhealthy)) == 2
 		})
 	}
@@ -449,7 +450,7 @@ func TestUnitsAreAsHealthyAsTheirGPU(t *testing.T) {
 			for _, n := range gpus {
 				want[gputest.UUID(n)] = each
 			}
-			until(t, what+" in "+resource, func() bool { return cmp.Equal(want, k.units(resource, pluginapi.Healthy)) })
+			kubetest.Until(t, what+" in "+resource, func() bool { return cmp.Equal(want, k.units(resource, pluginapi.Healthy)) })
 		}
 	}
 	p.gpus.SetHealth(gpu.Health{UUID: gputest.UUID(0), Down: "it fell off the bus"})
@@ -488,7 +489,7 @@ func TestAnotherPluginHasTheGPUs(t *testing.T) {
 		p.gives("pod-1", "main")
 		p.kubelet.write(nvidia)
 		r.fails(t, says)
-		until(t, "kubelet misses it", func() bool { return len(p.kubelet.units(GPUs, pluginapi.Healthy)) == 0 })
+		kubetest.Until(t, "kubelet misses it", func() bool { return len(p.kubelet.units(GPUs, pluginapi.Healthy)) == 0 })
 	})
 }
 
