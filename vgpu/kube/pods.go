@@ -40,13 +40,14 @@ func (d *Driver) tellPods() {
 			return
 		}
 		if err := d.lookAtPods(said); err != nil && d.ctx.Err() == nil && !vgpud.IsUnreachable(err) { // vgpud's absence is told elsewhere
-			d.cfg.Log.WithError(err).Warn("it is not known who waits for guests, or computes without a claim")
+			d.cfg.Log.WithError(err).Warn("not all pods that wait for guests or compute without a claim have an event; it is tried again")
 		}
 	}
 }
 
-// lookAtPods makes the events, each once. In said is what was told of a vGPU that waits,
-// and of a pod without a claim, as long as they are there.
+// lookAtPods makes the events, each once; the next look makes those that could not be
+// written. In said is what was told of a vGPU that waits, and of a pod without a claim, as
+// long as they are there.
 func (d *Driver) lookAtPods(said map[string]string) error {
 	var vgpus []*v1.VGPU
 	if err := d.ask(d.ctx, func(ctx context.Context, c v1.ControlClient) error {
@@ -57,19 +58,22 @@ func (d *Driver) lookAtPods(said map[string]string) error {
 		return err
 	}
 	there := map[string]bool{}
+	var failed error // one is enough: an API server that is away has others wait
 	tell := func(key, what string, pod *v1.Pod, reason, message string) {
 		there[key] = true
-		if said[key] == what {
+		if failed != nil || said[key] == what {
+			return
+		}
+		ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
+		defer cancel()
+		if failed = d.event(ctx, corev1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.GetNamespace(), Name: pod.GetName(), UID: types.UID(pod.GetUid()),
+			FieldPath: "spec.containers{" + pod.GetContainer() + "}",
+		}, reason, message); failed != nil {
 			return
 		}
 		said[key] = what
 		d.cfg.Log.WithField("pod", pod.GetNamespace()+"/"+pod.GetName()).Warn(message)
-		ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
-		defer cancel()
-		d.event(ctx, corev1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: pod.GetNamespace(), Name: pod.GetName(), UID: types.UID(pod.GetUid()),
-			FieldPath: "spec.containers{" + pod.GetContainer() + "}",
-		}, reason, message)
 	}
 	for _, v := range vgpus {
 		pod := v.GetPod()
@@ -87,7 +91,7 @@ func (d *Driver) lookAtPods(said map[string]string) error {
 		}
 	}
 	maps.DeleteFunc(said, func(key, _ string) bool { return !there[key] })
-	return nil
+	return failed
 }
 
 // waitsFor is what of others a vGPU waits for that was promised to it; empty: nothing.

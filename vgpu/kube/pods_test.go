@@ -3,15 +3,21 @@
 package kube
 
 import (
+	"errors"
 	"net"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 	"github.com/vgpu-shim/vgpu/vgpu/gpu/gputest"
@@ -116,6 +122,43 @@ func TestPodWithoutAClaimIsTold(t *testing.T) {
 	}
 	if got := r.tells(said); got != 0 || len(said) != 0 {
 		t.Errorf("of a pod that is gone %d were told, and %v is remembered", got, said)
+	}
+}
+
+// An event that an API server which is away did not take is made when it is back; one that
+// it refuses is not tried again.
+func TestAnEventThatWasNotWrittenIsTriedAgain(t *testing.T) {
+	var tried sync.Map // by object
+	var refused atomic.Int32
+	fails := func(a clienttesting.Action) (bool, kruntime.Object, error) {
+		of := a.(clienttesting.CreateAction).GetObject().(*corev1.Event).InvolvedObject.Name
+		if of == "refused" {
+			refused.Add(1)
+			return true, nil, apierrors.NewForbidden(corev1.Resource("events"), "", nil)
+		}
+		if _, again := tried.LoadOrStore(of, true); !again {
+			return true, nil, errors.New("connection refused")
+		}
+		return false, nil, nil
+	}
+	r := &running{place: newPlace(t), gpus: gputest.New(1)}
+	r.stopVgpud = r.vgpud(r.gpus)
+	r.client = newClient(sliceOf("gpu.nvidia.com", testNode, "uuid", gputest.UUID(0)))
+	r.client.PrependReactor("create", "events", fails)
+	for _, pod := range []string{"refused", "job"} {
+		r.vgpu(pod, &v1.Pod{Namespace: "ml", Name: pod, Uid: pod + "-uid", Container: "main"}, nil, "gpus", "1", "memory", "1Gi")
+	}
+	r.start(nil)
+	r.event("WithoutClaim")
+	kubetest.Until(t, "the node has an event", func() bool {
+		list, err := r.client.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(list.Items) == 1
+	})
+	if n := r.tells(map[string]string{"refused-uid": withoutClaim, "job-uid": withoutClaim}); n != 0 {
+		t.Errorf("what was told is told %d times more", n)
+	}
+	if n := refused.Load(); n != 1 {
+		t.Errorf("what was refused was tried %d times", n)
 	}
 }
 

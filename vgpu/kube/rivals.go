@@ -100,6 +100,7 @@ func is(dev resourceapi.Device, g *v1.GPU) bool {
 // watchRivals looks for them until the driver ends. Nothing is published before it has
 // looked once.
 func (d *Driver) watchRivals() {
+	said := map[string]string{}
 	for d.ctx.Err() == nil {
 		now, changed := d.snapshot()
 		pause := time.After(RivalInterval)
@@ -107,8 +108,8 @@ func (d *Driver) watchRivals() {
 			pause = nil
 		} else {
 			changed = nil
-			if err := d.lookForRivals(now.gpus); err != nil && d.ctx.Err() == nil {
-				d.cfg.Log.WithError(err).Warn("it is not known who else offers the GPUs")
+			if err := d.lookForRivals(now.gpus, said); err != nil && d.ctx.Err() == nil {
+				d.cfg.Log.WithError(err).Warn("it is not known who else offers the GPUs, or not told; it is tried again")
 				pause = time.After(answerTimeout)
 			}
 		}
@@ -120,8 +121,9 @@ func (d *Driver) watchRivals() {
 	}
 }
 
-// lookForRivals takes in who else offers the GPUs, and tells of what is new.
-func (d *Driver) lookForRivals(gpus []*v1.GPU) error {
+// lookForRivals takes in who else offers the GPUs, and tells of each once; the next look
+// tells what could not be told. In said is what was told, by UUID.
+func (d *Driver) lookForRivals(gpus []*v1.GPU, said map[string]string) error {
 	ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
 	defer cancel()
 	rivals, err := Rivals(ctx, d.cfg.Client, d.cfg.NodeName, gpus, DriverName)
@@ -132,16 +134,20 @@ func (d *Driver) lookForRivals(gpus []*v1.GPU) error {
 	before := d.rivals
 	d.rivals = rivals
 	d.mu.Unlock()
-	if before != nil && maps.Equal(before, rivals) {
-		return nil
+	if before == nil || !maps.Equal(before, rivals) {
+		d.publish()
 	}
+	maps.DeleteFunc(said, func(uuid, who string) bool { return rivals[uuid] != who })
 	for uuid, who := range rivals {
-		if before[uuid] != who {
-			d.cfg.Log.WithField("gpu", uuid).Error(contested(uuid, who))
-			d.tellNode(ctx, contested(uuid, who))
+		if said[uuid] == who {
+			continue
 		}
+		if err := d.tellNode(ctx, contested(uuid, who)); err != nil {
+			return err
+		}
+		said[uuid] = who
+		d.cfg.Log.WithField("gpu", uuid).Error(contested(uuid, who))
 	}
-	d.publish()
 	return nil
 }
 
@@ -151,20 +157,28 @@ func contested(uuid, who string) string {
 }
 
 // tellNode makes an event of the node.
-func (d *Driver) tellNode(ctx context.Context, message string) {
+func (d *Driver) tellNode(ctx context.Context, message string) error {
 	// As kubelet's own.
-	d.event(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.cfg.NodeName, UID: types.UID(d.cfg.NodeName)}, "ContestedGPU", message)
+	return d.event(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.cfg.NodeName, UID: types.UID(d.cfg.NodeName)}, "ContestedGPU", message)
 }
 
-// event makes a warning of an object.
-func (d *Driver) event(ctx context.Context, of corev1.ObjectReference, reason, message string) {
+// event makes a warning of an object. That the API server refuses it is logged, and no
+// error: it would refuse it again.
+func (d *Driver) event(ctx context.Context, of corev1.ObjectReference, reason, message string) error {
 	now := metav1.Now()
 	e := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: "vgpu-kubelet-", Namespace: cmp.Or(of.Namespace, metav1.NamespaceDefault)},
 		InvolvedObject: of, Type: corev1.EventTypeWarning, Reason: reason, Message: message,
 		Source: corev1.EventSource{Component: fieldManager, Host: d.cfg.NodeName}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
-	if _, err := d.cfg.Client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{}); err != nil {
-		d.cfg.Log.WithField("event", reason).WithError(err).Warnf("failed to write an event of the %s %s", strings.ToLower(of.Kind), of.Name)
+	_, err := d.cfg.Client.CoreV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})
+	if err == nil {
+		return nil
 	}
+	err = fmt.Errorf("failed to write the event %s of the %s %s: %w", reason, strings.ToLower(of.Kind), of.Name, err)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) { // the last: of its namespace
+		d.cfg.Log.WithError(err).Warn("an event is left out")
+		return nil
+	}
+	return err
 }

@@ -137,7 +137,7 @@ func TestAContestedGPUTakesNoNewClaims(t *testing.T) {
 		t.Errorf("the taints are %q, want %q", got, want)
 	}
 	now, _ := r.driver.snapshot()
-	if err := r.driver.lookForRivals(now.gpus); err != nil { // nothing new
+	if err := r.driver.lookForRivals(now.gpus, map[string]string{gputest.UUID(1): "gpu.nvidia.com"}); err != nil { // nothing new
 		t.Fatal(err)
 	}
 	events, err := r.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
@@ -151,7 +151,7 @@ func TestAContestedGPUTakesNoNewClaims(t *testing.T) {
 	if err := r.client.ResourceV1().ResourceSlices().Delete(t.Context(), "gpu.nvidia.com-"+testNode, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.driver.lookForRivals(now.gpus); err != nil {
+	if err := r.driver.lookForRivals(now.gpus, map[string]string{}); err != nil {
 		t.Fatal(err)
 	}
 	kubetest.Until(t, "the taint is gone", func() bool { return published() == 2 && ours() == "" })
