@@ -74,22 +74,7 @@ func TestThreeNodes(t *testing.T) {
 		// From here on work of several overlaps on the GPUs of node two.
 		{"a job whose ranks are a gang", (*three).gangJob},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			s := &three{c.sub(t), c.two, c.three}
-			defer s.clear()
-			test.run(s)
-		})
-	}
-}
-
-// clear removes the pods and claims of a test, and sees that nothing is left of them.
-func (c *three) clear() {
-	c.T.Helper()
-	c.removeAll()
-	for _, n := range c.Nodes {
-		if err := n.CheckLeaks(c.Ctx); err != nil {
-			c.T.Error(err)
-		}
+		c.part(t, test.name, func(s *cluster) { test.run(&three{s, c.two, c.three}) })
 	}
 }
 

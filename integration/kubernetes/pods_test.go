@@ -59,6 +59,15 @@ func (c *cluster) sub(t *testing.T) *cluster {
 	return &cluster{c.Cluster, c.Node.Sub(t), c.one}
 }
 
+// part runs a part of a test, and clears after it.
+func (c *cluster) part(t *testing.T, name string, run func(*cluster)) {
+	t.Run(name, func(t *testing.T) {
+		s := c.sub(t)
+		defer s.clear()
+		run(s)
+	})
+}
+
 // wait waits until f returns nil.
 func (c *cluster) wait(f func() error) {
 	c.T.Helper()
@@ -218,6 +227,17 @@ func (c *cluster) removeAll() {
 		return err
 	})
 	c.removeClaims()
+}
+
+// clear removes the pods and claims of a test, and sees that nothing is left of them.
+func (c *cluster) clear() {
+	c.T.Helper()
+	c.removeAll()
+	for _, n := range c.Nodes {
+		if err := n.CheckLeaks(c.Ctx); err != nil {
+			c.T.Error(err)
+		}
+	}
 }
 
 // tenant is who a container made by script is in the simulated GPU's log.

@@ -52,14 +52,7 @@ func TestClaimsFindTheirMemory(t *testing.T) {
 		{"the scheduler knows of guests", (*couple).guests},
 		{"or the pod says what it waits for", (*couple).unknownGuest},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			s := &couple{c.sub(t), c.node, c.devices}
-			test.run(s)
-			s.removeAll()
-			if err := n.CheckLeaks(c.Ctx); err != nil {
-				t.Error(err)
-			}
-		})
+		c.part(t, test.name, func(s *cluster) { test.run(&couple{s, c.node, c.devices}) })
 	}
 }
 
