@@ -34,12 +34,19 @@ func start(t *testing.T, gate bool) node {
 // startWith starts one with another layer than the one that is installed, if it is named.
 func startWith(t *testing.T, layer string) node {
 	t.Helper()
+	return startAs(t, layer, harness.DaemonOptions{})
+}
+
+// startAs is startWith, with more that is different.
+func startAs(t *testing.T, layer string, o harness.DaemonOptions) node {
+	t.Helper()
+	o.OpenCLCPU = true
 	paths, err := harness.DefaultPaths()
 	if err != nil {
 		t.Fatal(err)
 	}
 	paths.OpenCL = cmp.Or(layer, paths.OpenCL)
-	n := harnesstest.StartFrom(t, paths, busybox, harness.Options{Version: harness.Containerd24, Daemon: harness.DaemonOptions{OpenCLCPU: true}})
+	n := harnesstest.StartFrom(t, paths, busybox, harness.Options{Version: harness.Containerd24, Daemon: o})
 	overlay, err := n.Overlay()
 	if err != nil {
 		t.Fatal(err)

@@ -46,10 +46,17 @@ func prepare() error {
 	if err := compiled(filepath.Join(paths.Tools, "opencl-kernels")); err != nil {
 		return fmt.Errorf("there are no compiled kernels: %w; run make setup-opencl", err)
 	}
-	out, err := exec.Command("cc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", filepath.Join(tools, "usr/include"),
-		"-o", filepath.Join(built, "witness"), "testdata/witness.c", filepath.Join(tools, "usr/lib/x86_64-linux-gnu/libOpenCL.so")).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("cc: %w\n%s", err, out)
+	for name, args := range map[string][]string{
+		"witness": nil,
+		"both":    {"-I", filepath.Join(paths.Root, "hooks/driver"), filepath.Join(paths.Simulated, "lib/libcuda.so")},
+	} {
+		args = append([]string{
+			"-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", filepath.Join(tools, "usr/include"),
+			"-o", filepath.Join(built, name), filepath.Join("testdata", name+".c"), filepath.Join(tools, "usr/lib/x86_64-linux-gnu/libOpenCL.so"),
+		}, args...)
+		if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("cc: %w\n%s", err, out)
+		}
 	}
 	return nil
 }

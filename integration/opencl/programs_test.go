@@ -155,43 +155,6 @@ func TestDeviceTellsTheContainersMemory(t *testing.T) {
 	}
 }
 
-// CUDA and OpenCL in one container are clients of one vGPU, whose turns both have: while
-// the one computes without end, the other gets on, and so does another container.
-func TestCUDAAndOpenCLShareOneGrant(t *testing.T) {
-	n := start(t, true)
-	meeting := t.TempDir()
-	both := n.launch(harness.Spec{
-		ID:   "both",
-		Args: []string{"/bin/sh", "-c", "/programs/hog --ms 0 --kernels /kernels & until [ -e /meeting/0 ] && [ -e /meeting/1 ]; do sleep 0.1; done & exec /built/witness /meeting 0 2 10"},
-		Mounts: []string{
-			fmt.Sprintf("type=bind,src=%s,dst=/meeting,options=rbind:rw", meeting),
-			fmt.Sprintf("type=bind,src=%s,dst=/programs,options=rbind:ro", n.Paths.Workload),
-			fmt.Sprintf("type=bind,src=%s,dst=/kernels,options=rbind:ro", n.Paths.Kernels),
-		},
-	})
-	n.Wait(func() error {
-		last, err := n.ps(both)
-		if err == nil && last.Clients != 2 {
-			err = fmt.Errorf("vgpu ps shows %+v", last)
-		}
-		return err
-	})
-	other := n.launch(harness.Spec{
-		ID: "other", Args: []string{"/built/witness", "/meeting", "1", "2", "10"},
-		Mounts: []string{fmt.Sprintf("type=bind,src=%s,dst=/meeting,options=rbind:rw", meeting)},
-	})
-	one, two := parse(t, n.exits(both)), parse(t, n.exits(other))
-	if pairs := overlaps([]ran{one, two}); pairs != 0 {
-		t.Errorf("%d pairs of commands of two containers ran at once", pairs)
-	}
-	if one.sum != two.sum {
-		t.Errorf("the same work gives %d and %d", one.sum, two.sum)
-	}
-	if last, err := n.ps(both); err != nil || last.Clients != 1 { // the hog is left
-		t.Errorf("vgpu ps shows %+v, %v", last, err)
-	}
-}
-
 // lines sorts what a program says: its two streams come by two ways.
 func lines(s string) string { return strings.Join(slices.Sorted(strings.Lines(s)), "") }
 

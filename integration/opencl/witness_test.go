@@ -23,8 +23,8 @@ type ran struct {
 	sum       uint64
 }
 
-// interval is when a command ran, in nanoseconds of the implementation's clock, which
-// all containers of a machine share.
+// interval is when a command ran, in nanoseconds of CLOCK_MONOTONIC, which all containers
+// of a machine share.
 type interval struct{ start, end uint64 }
 
 func parse(t *testing.T, output string) (r ran) {
