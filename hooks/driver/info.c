@@ -22,7 +22,7 @@ static bool room(int gpu, uint64_t *free, uint64_t *total)
 	if (gpu < 0)
 		return false;
 	vgpu_pools_settle(gpu);
-	if (vgpu_gate_memory((unsigned)gpu, 0, &limit, &used) != 0)
+	if (vgpu_gate_memory((unsigned)gpu, &limit, &used) != 0)
 		return false;
 	*free = least(*free, limit > used ? limit - used : 0);
 	*total = least(*total, limit);
@@ -73,10 +73,10 @@ VGPU_HOOK(vgpu_mem_get_info_v1, cuMemGetInfo, unsigned int *free, unsigned int *
 
 static uint64_t at_most_limit(CUdevice device, uint64_t bytes)
 {
-	uint64_t limit, used;
+	uint64_t limit;
 	int gpu = vgpu_device_gpu(device);
 
-	if (gpu < 0 || vgpu_gate_memory((unsigned)gpu, 0, &limit, &used) != 0)
+	if (gpu < 0 || vgpu_gate_memory((unsigned)gpu, &limit, NULL) != 0)
 		return bytes;
 	return least(bytes, limit);
 }

@@ -84,9 +84,9 @@ int vgpu_gate_charge(unsigned gpu, uint64_t bytes);
 /* After it was freed: as much as was charged. Never waits. */
 void vgpu_gate_refund(unsigned gpu, uint64_t bytes);
 /* The vGPU's limit on this GPU, and what is used of it: by all its processes, and
- * by other vGPUs that share it; flags are of enum vgpu_memory_flag. -1 if neither
- * is known. */
-int vgpu_gate_memory(unsigned gpu, uint64_t flags, uint64_t *limit, uint64_t *used);
+ * by other vGPUs that share it, with what the driver itself uses as it is now. used
+ * may be NULL. -1 if neither is known. */
+int vgpu_gate_memory(unsigned gpu, uint64_t *limit, uint64_t *used);
 /* A context or module was made or has ended: what the driver itself uses is not
  * what it was. Never waits. */
 void vgpu_gate_memory_changed(unsigned gpu);

@@ -115,6 +115,30 @@ static bool ask(unsigned gpu, uint64_t need, uint64_t flags, struct vgpu_msg *an
 	return answered;
 }
 
+/* Whether vgpud may not have seen yet what the driver uses now. */
+static bool driver_changed(unsigned gpu)
+{
+	bool changed;
+
+	pthread_mutex_lock(&ledger.lock);
+	changed = ledger.driver[gpu] != QUIET;
+	pthread_mutex_unlock(&ledger.lock);
+	return changed;
+}
+
+/* ask, for credit. Nothing is refused for the sake of a context or module that has
+ * ended: vgpud looks first. */
+static bool ask_credit(unsigned gpu, uint64_t bytes, struct vgpu_msg *answer)
+{
+	bool changed = driver_changed(gpu);
+
+	if (!ask(gpu, bytes, 0, answer))
+		return false;
+	if (!changed || answer->type != VGPU_MEMORY_IS || answer->code != VGPU_ERR_MEMORY)
+		return true;
+	return ask(gpu, bytes, VGPU_MEMORY_DRIVER, answer);
+}
+
 int vgpu_gate_charge(unsigned gpu, uint64_t bytes)
 {
 	struct vgpu_page *page = vgpu_gate.page;
@@ -129,7 +153,7 @@ int vgpu_gate_charge(unsigned gpu, uint64_t bytes)
 	for (int i = 0; i < TRIES; i++) {
 		if (!(asks && i == 0) && take(&page->memory[gpu].credit, bytes))
 			return 0;
-		if (!ask(gpu, bytes, 0, &answer))
+		if (!ask_credit(gpu, bytes, &answer))
 			return 0; /* the driver is about to go down, and the ledger with it */
 		if (answer.type != VGPU_MEMORY_IS || answer.code != VGPU_OK)
 			return -1;
@@ -146,16 +170,19 @@ void vgpu_gate_refund(unsigned gpu, uint64_t bytes)
 		give(&page->memory[gpu].credit, bytes);
 }
 
-int vgpu_gate_memory(unsigned gpu, uint64_t flags, uint64_t *limit, uint64_t *used)
+int vgpu_gate_memory(unsigned gpu, uint64_t *limit, uint64_t *used)
 {
 	struct vgpu_msg answer;
+	uint64_t flags;
 
 	if (!vgpu_gate.page || gpu >= VGPU_UUIDS)
 		return -1;
+	flags = used && driver_changed(gpu) ? VGPU_MEMORY_DRIVER : 0;
 	if (!ask(gpu, 0, flags, &answer) || answer.type != VGPU_MEMORY_IS || answer.code != VGPU_OK)
 		return -1;
 	*limit = answer.a[1];
-	*used = sum(answer.a[2], answer.others);
+	if (used)
+		*used = sum(answer.a[2], answer.others);
 	return 0;
 }
 

@@ -230,9 +230,9 @@ uint32_t vgpu_context_gpus(cl_context context)
 
 uint64_t vgpu_memory_limit(int gpu)
 {
-	uint64_t limit, used;
+	uint64_t limit;
 
-	return vgpu_gate_memory((unsigned)gpu, 0, &limit, &used) == 0 ? limit : UINT64_MAX;
+	return vgpu_gate_memory((unsigned)gpu, &limit, NULL) == 0 ? limit : UINT64_MAX;
 }
 
 /* ---- what programs see of it --------------------------------------------------- */

@@ -18,11 +18,14 @@ type ledger struct {
 	limit   [wire.MaxUUIDs]uint64
 	chunk   uint64 // leased at a time, where there is room
 	others  uint64 // used of the limit by other vGPUs
+	seen    uint64 // of own, at the last look
 	clients map[*client]bool
-	silent  atomic.Bool  // nothing is answered
-	removed atomic.Bool  // everything is refused
-	asked   atomic.Int32 // questions
-	told    atomic.Int32 // times that a process said that the driver's own use has changed
+	silent  atomic.Bool   // nothing is answered
+	removed atomic.Bool   // everything is refused
+	asked   atomic.Int32  // questions
+	told    atomic.Int32  // times that a process said that the driver's own use has changed
+	own     atomic.Uint64 // what the driver itself uses
+	late    atomic.Bool   // a look that nobody waits for comes to no end
 }
 
 func newLedger() *ledger {
@@ -86,7 +89,7 @@ func (l *ledger) lease(c *client, gpu, need uint64) bool {
 		}
 		lack := need - credit
 		leased, _ := l.sum(gpu)
-		room := l.limit[gpu] - min(leased, l.limit[gpu])
+		room := l.limit[gpu] - min(leased+l.seen, l.limit[gpu])
 		if lack <= room {
 			n := min(max(lack, l.chunk), room)
 			m.Leased.Add(n)
@@ -103,12 +106,13 @@ func (l *ledger) lease(c *client, gpu, need uint64) bool {
 }
 
 func (l *ledger) answer(c *client, m wire.Msg) {
-	if wire.MemoryFlag(m.A[2])&wire.MemoryDriver != 0 {
+	looks := wire.MemoryFlag(m.A[2])&wire.MemoryDriver != 0
+	if looks {
 		l.told.Add(1)
 	} else {
 		l.asked.Add(1)
 	}
-	if l.silent.Load() {
+	if l.silent.Load() || looks && m.A[3] == 0 && l.late.Load() {
 		return
 	}
 	if l.removed.Load() {
@@ -117,6 +121,9 @@ func (l *ledger) answer(c *client, m wire.Msg) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if looks {
+		l.seen = l.own.Load()
+	}
 	gpu := m.A[0]
 	if c.page.Over().Load()>>gpu&1 != 0 {
 		recall(c, gpu)
@@ -125,7 +132,8 @@ func (l *ledger) answer(c *client, m wire.Msg) {
 	if !l.lease(c, gpu, m.A[1]) {
 		w.Code = wire.ErrMemory
 	}
-	_, w.A[2] = l.sum(gpu)
+	_, used := l.sum(gpu)
+	w.A[2] = used + l.seen
 	w.Others = l.others
 	c.send(w)
 }

@@ -445,6 +445,26 @@ func TestVgpudIsToldWhenTheDriversOwnUseChanges(t *testing.T) {
 	}
 }
 
+// Who asks right after a module was unloaded is told of memory as it is now, and is refused
+// none that the module had, however long vgpud's own look takes.
+func TestWhatAModuleHadIsThereWhenItIsUnloaded(t *testing.T) {
+	t.Parallel()
+	a := limited(t, 64*mib)
+	a.ledger.late.Store(true)
+	p, _ := memory(t, a, "unloaded")
+	for _, step := range []struct {
+		said string
+		own  uint64
+	}{
+		{"a module", 40 * mib}, {"no module", 0}, {"another module", 40 * mib}, {"it is gone", 0},
+	} {
+		p.Expect(step.said)
+		a.ledger.own.Store(step.own)
+		p.GoOn()
+	}
+	p.Done()
+}
+
 // The same on the simulated GPU.
 func TestMemoryOfTheSimulatedGPU(t *testing.T) {
 	t.Parallel()

@@ -727,6 +727,32 @@ static void overhead(void)
 	shown("loaded");
 }
 
+/* What a module has is there again when it is unloaded. */
+static void unloaded(void)
+{
+	size_t free, total;
+	CUdeviceptr p;
+	CUmodule m;
+
+	start();
+	OK(cuModuleLoadData(&m, "x"));
+	shown("a module");
+	OK(cuMemGetInfo_v2(&free, &total));
+	CHECK(free == 24 * MIB);
+	CHECK(cuMemAlloc_v2(&p, 40 * MIB) == CUDA_ERROR_OUT_OF_MEMORY);
+	OK(cuModuleUnload(m));
+	shown("no module");
+	OK(cuMemGetInfo_v2(&free, &total));
+	CHECK(free == 64 * MIB);
+	OK(cuModuleLoadData(&m, "x"));
+	shown("another module");
+	OK(cuMemGetInfo_v2(&free, &total));
+	CHECK(free == 24 * MIB);
+	OK(cuModuleUnload(m));
+	shown("it is gone");
+	OK(cuMemAlloc_v2(&p, 40 * MIB));
+}
+
 /* Runs on the simulated GPU too. */
 static void plain(void)
 {
@@ -780,6 +806,7 @@ int main(int argc, char **argv)
 		{ "captured-alloc", captured_alloc },
 		{ "pool-threads", pool_threads },
 		{ "overhead", overhead },
+		{ "unloaded", unloaded },
 		{ "plain", plain },
 		{ NULL, NULL },
 	};
