@@ -64,7 +64,7 @@ func TestWorkloadsAreJudged(t *testing.T) {
 		{name: "k4", jobs: same(half, 4), went: went(
 			outcome{makespan: 2100}, outcome{makespan: 2200, took: []time.Duration{time.Second, time.Second, time.Second, 2 * time.Second}})},
 	}
-	mixes := []*set{{name: "k2", jobs: []job{train, token}, went: went(
+	mixes := []*set{{name: "k4", jobs: []job{train, token, train, token}, went: went(outcome{makespan: 2000}, outcome{makespan: 2040})}, {name: "k2", jobs: []job{train, token}, went: went(
 		outcome{makespan: 1100, busy: 1010},
 		outcome{makespan: 1111, busy: 1010, bursts: map[string][]time.Duration{"token": {time.Millisecond, 3 * time.Millisecond}}},
 	)}}
@@ -79,6 +79,7 @@ func TestWorkloadsAreJudged(t *testing.T) {
 		"makespan_hw":       {2200. / 2100, false},
 		"jain_bursty":       {3.5 * 3.5 / (4 * 3.25), false}, // speeds 1, 1, 1, 1/2
 		"mix_k2":            {1.01, true},
+		"mix_k4":            {1.02, false},
 		"alone":             {1000. / 1010, false},
 	}
 	for _, r := range rows {

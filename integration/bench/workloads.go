@@ -168,8 +168,8 @@ func judgeMixes(sets, alone []*set, size size) (rows []row) {
 			names = append(names, j.name)
 		}
 		rows = append(rows, row{
-			name: "mix_" + s.name, value: ratio(o.makespan, hw.makespan), unit: "of hardware slicing", samples: size.jobRounds,
-			note: fmt.Sprintf("goal 1.01; %s; %.2f of one after another, %.2f of the lower bound, the GPU computes %.0f %% of the time; hardware slicing %.2f, %.2f, %.0f %%",
+			name: "mix_" + s.name, value: ratio(o.makespan, hw.makespan), unit: "of hardware slicing", budget: size.mixBudget, rule: most, samples: size.jobRounds,
+			note: fmt.Sprintf("%s; %.2f of one after another, %.2f of the lower bound, the GPU computes %.0f %% of the time; hardware slicing %.2f, %.2f, %.0f %%",
 				strings.Join(names, " "), ratio(o.makespan, serial), ratio(o.makespan, best), 100*ratio(o.busy, o.makespan),
 				ratio(hw.makespan, serial), ratio(hw.makespan, best), 100*ratio(hw.busy, hw.makespan)),
 			more: s.numbers(best, serial),
