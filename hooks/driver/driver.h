@@ -161,6 +161,9 @@ struct vgpu_window {
 	bool before;
 	unsigned stalls;           /* how often the allowance was doubled */
 	uint64_t unit_ns;          /* what a piece of work takes; 0: not known */
+	uint64_t last_ns, least_ns; /* what the last one took, and the shorter of the last two */
+	bool alone;                /* a piece was to be alone, as of the last look */
+	unsigned together;         /* so many are not to be, as the GPU ran dry */
 	uint64_t completed;        /* as seen last */
 	uint64_t moved_ns;         /* when it was seen to rise, or the allowance doubled */
 	struct vgpu_window_mark mark[VGPU_WINDOW_MARKS];

@@ -18,9 +18,12 @@
  * that a later call writes). So a stream whose marks stand still gets twice the
  * room, again and again, and loses it as its marks go on.
  *
- * A piece that is about as long as the bound, or longer, has the GPU for itself
- * until it is nearly over; then the next one is let through, in time for the GPU
- * not to wait for it. So a turn that ends drains one such piece, seldom two.
+ * While somebody waits, a piece that is about as long as the bound, or longer, has
+ * the GPU for itself until it is nearly over; then the next one is let through, in
+ * time for the GPU not to wait for it. So a turn that ends drains one such piece,
+ * seldom two. Nobody knows how long a piece will take, nor how late a thread wakes
+ * up: where long and short ones follow each other, or the GPU ran dry lately, two
+ * may be queued.
  *
  * A program that synchronises before a window is full pays a load and a compare
  * a launch, and nothing of ours is in its streams. But while no more may be in
@@ -51,8 +54,11 @@
 #define STALLS_SLOWER    3          /* each of the first stalls takes twice as long */
 #define STALLS_MAX       20
 
-#define LEAD_MIN_NS     200000   /* a quarter of it, but so long before the end of a long piece the next is let through; */
+#define LEAD_MIN_NS     200000   /* so long before the end of a long piece, or a quarter of it, the next is let through; */
 #define ALONE_MAX_NS    20000000 /* so long after its begin at the latest */
+
+#define DRY             64     /* pieces that are not alone after one was for too long, as this machine is busy */
+#define COMES_NS        10000000 /* after a pause a thread that waits is back within that */
 
 #define PAUSE_MIN_NS    20000  /* between two looks */
 #define PAUSE_MAX_NS    2500000
@@ -125,7 +131,9 @@ static void renew(struct vgpu_stream *s)
 	memset(w->mark, 0, sizeof(w->mark));
 	w->first = w->n = w->stalls = 0;
 	w->before = false;
-	w->unit_ns = w->moved_ns = 0;
+	w->unit_ns = w->last_ns = w->least_ns = w->moved_ns = 0;
+	w->alone = false;
+	w->together = 0;
 	w->completed = atomic_load_explicit(&s->completed, memory_order_relaxed);
 	w->use = atomic_load_explicit(&s->use, memory_order_relaxed);
 }
@@ -145,14 +153,18 @@ static void measure(struct vgpu_window *w, const struct vgpu_window_mark *from, 
 	    VGPU_REAL(cuEventElapsedTime)(&ms, from->event, to->event) != CUDA_SUCCESS || !(ms >= 0))
 		return;
 	ns = most((uint64_t)((double)ms * 1e6) / (to->number - from->number), 1);
+	w->together -= w->together > 0;
 	unit = w->unit_ns;
 	if (to->tight) {
 		/* Up at once, since that keeps the bound; down by halves. */
 		w->unit_ns = most(ns, unit / 2);
+		w->least_ns = least(ns, w->last_ns);
+		w->last_ns = ns;
 		atomic_store_explicit(&typical_ns, ns, memory_order_relaxed);
 	} else if (unit ? ns < unit : ns < (uint64_t)VGPU_DRAIN_US * 1000 / PIECES_UNKNOWN) {
 		/* The stream may have run dry in between: no more than that. */
-		w->unit_ns = ns;
+		w->unit_ns = w->last_ns = ns;
+		w->least_ns = least(ns, w->least_ns);
 	}
 }
 
@@ -242,15 +254,16 @@ static uint64_t in_flight(struct vgpu_stream *s)
 	return vgpu_stream_submitted(s) - completed;
 }
 
-/* When another piece may be queued behind the one that runs, if two of them exceed
- * the bound. 0: at any time. */
+/* While somebody waits: when another piece may be queued behind the one that runs, if
+ * two of them exceed the bound. 0: at any time. */
 static uint64_t second_ns(const struct vgpu_window *w, uint64_t bound_ns)
 {
-	uint64_t lead = most(w->unit_ns / QUARTER, LEAD_MIN_NS);
+	uint64_t ns = w->least_ns, lead = most(ns / QUARTER, LEAD_MIN_NS);
 
-	if (bound_ns == 0 || w->stalls > 0 || w->unit_ns <= lead || w->unit_ns * PIECES_MIN <= bound_ns - bound_ns / QUARTER)
+	if (bound_ns == 0 || bound_ns > VGPU_DRAIN_US * 1000ull || w->stalls + w->together > 0 || ns <= lead ||
+	    ns * PIECES_MIN <= bound_ns - bound_ns / QUARTER)
 		return 0;
-	return w->moved_ns + least(w->unit_ns - lead, ALONE_MAX_NS);
+	return w->moved_ns + least(ns - lead, ALONE_MAX_NS);
 }
 
 /* Is the stream full? At least one window is queued before the one that runs is
@@ -260,9 +273,11 @@ static bool see_full(struct vgpu_stream *s, uint64_t bound_ns)
 	struct vgpu_window *w = &s->window;
 	uint64_t limit = pieces(w, bound_ns) << w->stalls;
 	uint64_t second = second_ns(w, bound_ns);
-	bool alone = second && now_ns() < second;
-	bool full = w->n > (alone ? 0 : 1) && in_flight(s) >= (alone ? 1 : limit) &&
-		    atomic_load_explicit(&s->state, memory_order_relaxed) == VGPU_STREAM_LIVE;
+	bool full;
+
+	w->alone = second && now_ns() < second;
+	full = w->n > (w->alone ? 0 : 1) && in_flight(s) >= (w->alone ? 1 : limit) &&
+	       atomic_load_explicit(&s->state, memory_order_relaxed) == VGPU_STREAM_LIVE;
 
 	atomic_store_explicit(&w->limit, limit, memory_order_relaxed);
 	set_full(w, full);
@@ -370,6 +385,8 @@ static bool still_full_masked(struct vgpu_stream *s, uint64_t began, uint64_t bo
 		return false;
 	}
 	ask_marks(s);
+	if (w->alone && in_flight(s) == 0)
+		w->together = DRY;
 	/* Whoever comes first doubles the room; the others see it and wait anew. */
 	now = now_ns();
 	if (now - most(w->moved_ns, began) > patience_ns(w, bound_ns) && w->stalls < STALLS_MAX) {
@@ -422,9 +439,11 @@ void vgpu_window_wait(CUstream handle)
 		bound_ns = (uint64_t)vgpu_gate_bound_us() * 1000;
 		if (!still_full(s, began, bound_ns))
 			break;
+		vgpu_gate_comes(now_ns() + pause + COMES_NS);
 		pause_ns(pause);
 		pause = most(least(2 * pause, least(bound_ns / PAUSES, PAUSE_MAX_NS)), PAUSE_MIN_NS);
 	}
+	vgpu_gate_comes(0);
 	t->held = false;
 }
 

@@ -22,3 +22,19 @@ uint32_t vgpu_gate_bound_us(void)
 		return or_default(&page->drain_us, VGPU_DRAIN_US);
 	return or_default(&page->queue_us, VGPU_QUEUE_US);
 }
+
+/* Of the thread that looked last, if several wait: the others look again soon. A
+ * time, not a count: a thread that never comes back keeps nothing. */
+static uint64_t comes_ns;
+
+void vgpu_gate_comes(uint64_t until_ns)
+{
+	__atomic_store_n(&comes_ns, until_ns, __ATOMIC_RELAXED);
+}
+
+bool vgpu_gate_work_comes(void)
+{
+	uint64_t until = __atomic_load_n(&comes_ns, __ATOMIC_RELAXED);
+
+	return until && now_ns() < until;
+}

@@ -264,7 +264,7 @@ bool vgpu_gate_try_idle(void)
 void vgpu_gate_complete(void)
 {
 #ifndef VGPU_NO_GATE
-	if (vgpu_gate.page && !vgpu_gate.ops.in_flight(vgpu_gate.ops.arg))
+	if (vgpu_gate.page && !vgpu_gate.ops.in_flight(vgpu_gate.ops.arg) && !vgpu_gate_work_comes())
 		vgpu_gate_try_idle();
 #endif
 }

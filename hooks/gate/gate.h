@@ -73,6 +73,10 @@ void vgpu_gate_complete(void);
  * and no bound. Cheap; it changes at any time. */
 uint32_t vgpu_gate_bound_us(void);
 
+/* A thread that waits for the bound is about to submit, before until_ns of
+ * CLOCK_MONOTONIC: so long the turn does not become idle. 0: it waits no more. */
+void vgpu_gate_comes(uint64_t until_ns);
+
 /*
  * The memory ledger. gpu is an index into what vgpu_gate_bind returned. None of
  * these is called on the library's thread or inside the gate: the first and the

@@ -87,6 +87,10 @@ void vgpu_gate_wake(void);
  * when a turn becomes idle or drained, when vgpud rings, and at exit. */
 void vgpu_gate_publish(void);
 
+/* bound.c */
+/* Is a thread about to submit that waits for the bound? */
+bool vgpu_gate_work_comes(void);
+
 /* slots.c */
 void vgpu_slots_start(void);
 /* Gives this thread a slot, once; without memory it uses the shared count. */

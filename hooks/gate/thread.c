@@ -158,7 +158,7 @@ static bool look(void)
 		show_progress(w, vgpu_gate_drain(w));
 	} else if (state == VGPU_OPEN && flag_load(&page->wanted)) {
 		if (vgpu_slots_empty() && flag_load(&page->waiting) == 0 &&
-		    !vgpu_gate.ops.poll(vgpu_gate.ops.arg))
+		    !vgpu_gate.ops.poll(vgpu_gate.ops.arg) && !vgpu_gate_work_comes())
 			vgpu_gate_try_idle();
 	}
 	w = word_load(&page->word);

@@ -451,7 +451,7 @@ func (r *reference) account(v *refVGPU, last, idle, lingered time.Duration) (hel
 // arrives: a client of v is at the gate.
 func (r *reference) arrives(v *refVGPU) {
 	if !v.waits && v.ended != 0 {
-		v.rested(r.now - v.ended)
+		v.rested(r.now-v.ended, r.cfg.MinTurn)
 		v.ended = 0
 	}
 	v.waits = true
@@ -466,41 +466,42 @@ func quarter(mean *time.Duration, last time.Duration) {
 	}
 }
 
-// rested: the most that counts is two bursts.
-func (v *refVGPU) rested(gap time.Duration) {
+// rested: the most that counts is two bursts, or two minimum turns.
+func (v *refVGPU) rested(gap, least time.Duration) {
 	if v.usual != 0 {
-		quarter(&v.rest, min(gap, 2*v.usual))
+		quarter(&v.rest, min(gap, max(2*v.usual, 2*least)))
 	}
 }
 
 // computed: a turn may have been several bursts, with rests between them: the gaps that
 // are as long as what was computed from one gap to the next.
-func (v *refVGPU) computed(held time.Duration, ev Event) {
+func (v *refVGPU) computed(held, least time.Duration, ev Event) {
 	var lengths []time.Duration
 	for i, n := range *ev.Gaps {
 		for range n {
 			lengths = append(lengths, 1<<i)
 		}
 	}
-	bursts := time.Duration(1)
+	var rests, sum time.Duration
 	for _, long := range lengths {
 		if long >= held/time.Duration(len(lengths)+1) {
-			bursts++
+			rests++
+			sum += long
 		}
 	}
-	if bursts > 1 {
+	if rests > 0 {
 		v.begun = 0
 	}
-	v.begun += held / bursts
+	v.begun += held / (rests + 1)
 	switch {
 	case v.begun == 0:
-	case ev.Kind == Drained && ev.Waiting: // it is not over
+	case ev.Kind == Drained: // it may not be over
 		v.usual = max(v.usual, v.begun)
 	default:
 		quarter(&v.usual, v.begun)
 		v.begun = 0
-		if len(lengths) > 0 {
-			v.rested(ev.Idle / time.Duration(len(lengths)))
+		if rests > 0 {
+			v.rested(sum/rests, least)
 		}
 	}
 }
@@ -534,7 +535,12 @@ func (r *reference) ends(u *refUnit) (at time.Duration, known bool) {
 // endsFor is when the turn of u ends for w, which is next, by what w usually computes.
 func (r *reference) endsFor(u, w *refUnit) time.Duration {
 	v := w.members[0]
-	if len(w.members) > 1 || v.usual == 0 || v.rest < v.usual || u.swap > 0 || w.swap > 0 {
+	for _, x := range []*refUnit{u, w} {
+		if len(x.members) > 1 || len(x.gpus()) > 1 || x.swap > 0 {
+			return u.granted + u.quantum
+		}
+	}
+	if v.usual == 0 || v.rest < v.usual || v.rest < r.cfg.MinTurn {
 		return u.granted + u.quantum
 	}
 	// Both have had as much, then.
@@ -712,7 +718,7 @@ func (r *reference) about(v *refVGPU, ev Event) {
 		}
 		held := r.account(v, ev.LastWork, ev.Idle, ev.Lingered)
 		if !u.late {
-			v.computed(held, ev)
+			v.computed(held, r.cfg.MinTurn, ev)
 		}
 		v.in, v.waits = false, v.waits && ev.Waiting
 		if ev.Waiting {
@@ -960,7 +966,7 @@ func (r *reference) overran(v *refVGPU) {
 				r.overrun = append(r.overrun, m.id)
 			}
 			r.account(m, 0, m.idle, 0)
-			m.granted, m.beside = r.now, false
+			m.granted, m.beside, m.begun = r.now, false, 0
 			m.still = r.freezes(m)
 			still = still || m.still
 		}

@@ -116,7 +116,7 @@ func (e *Engine) wanted(now time.Duration, t *gang) (wanted, urgent bool, end ti
 					at = early
 				}
 			} else if w := g.waiting.first(now - e.cfg.Ageing); w.class == t.rank && !t.guarded {
-				at = t.sooner(w, early)
+				at = e.sooner(t, w, early)
 			}
 			if !wanted || at < end {
 				end = at
@@ -124,7 +124,10 @@ func (e *Engine) wanted(now time.Duration, t *gang) (wanted, urgent bool, end ti
 			wanted = true
 			continue
 		}
-		next := e.next(now, g)
+		var next *gang
+		if !t.guarded {
+			next = e.next(now, g)
+		}
 		for _, w := range g.waiting.all {
 			if !e.eligible(now, w) {
 				continue
@@ -136,7 +139,7 @@ func (e *Engine) wanted(now time.Duration, t *gang) (wanted, urgent bool, end ti
 				case w.class > t.rank:
 					at = early
 				case w.class == t.rank && w == next:
-					at = t.sooner(w, early)
+					at = e.sooner(t, w, early)
 				}
 				if w.minimum.rate > 0 { // when it will be behind its guarantee
 					w.minimum.flow(now)

@@ -184,6 +184,38 @@ func TestCapRemembersADebtOfHours(t *testing.T) {
 	}
 }
 
+// Likewise, what a brief one is ahead since it overran: it was let in as if it had had nothing.
+func TestBriefOneThatOverranForHoursIsAhead(t *testing.T) {
+	e := New(Config{})
+	e.Step(0, Event{Kind: GPUUp, GPU: "g"})
+	for id, weight := range map[ID]int{"h": 10000, "k": 1} {
+		e.Step(0, Event{Kind: Added, VGPU: id, Request: request.Request{Count: 1, Weight: weight}})
+		e.Step(0, Event{Kind: Bind, VGPU: id})
+	}
+	const ms = time.Millisecond
+	var actions []Action
+	for _, s := range []struct {
+		at time.Duration
+		ev Event
+	}{
+		{0, Event{Kind: Pending, VGPU: "k"}},
+		{1 * ms, Event{Kind: Complete, VGPU: "k", LastWork: 1 * ms}},
+		{5 * ms, Event{Kind: Pending, VGPU: "k"}}, // it rested
+		{6 * ms, Event{Kind: Pending, VGPU: "h"}},
+		{25 * ms, Event{Kind: Deadline, VGPU: "k"}},
+		{4 * time.Second, Event{Kind: Deadline, VGPU: "k", Progress: true}}, // an overrun
+		{100 * time.Hour, Event{Kind: Drained, VGPU: "k"}},
+		{100*time.Hour + 1*ms, Event{Kind: Complete, VGPU: "h", LastWork: 5 * time.Second}},
+		{100*time.Hour + 2*ms, Event{Kind: Pending, VGPU: "h"}},
+		{100*time.Hour + 3*ms, Event{Kind: Pending, VGPU: "k"}},
+	} {
+		actions = e.Step(s.at, s.ev)
+	}
+	if want := 100*time.Hour + 22*ms; len(actions) != 2 || actions[1].Kind != Arm || actions[1].At != want {
+		t.Errorf("%+v, want the turn of h to end at %v", actions, want)
+	}
+}
+
 // What flows into a bucket in one step is less than a nanosecond here: all of it
 // was lost, and a never had a turn again.
 func TestSmallCapFillsInSmallSteps(t *testing.T) {

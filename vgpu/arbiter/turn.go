@@ -55,7 +55,7 @@ func (e *Engine) arrive(now time.Duration, v *vgpu) {
 	v.waits, v.since = true, now
 	if v.released != 0 {
 		v.history.add(now - v.released)
-		v.habit.rested(now - v.released)
+		v.habit.rested(now-v.released, e.cfg.MinTurn)
 		v.released = 0
 	}
 }
@@ -288,6 +288,7 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 			continue
 		}
 		v.usage.Overruns++
+		v.habit.burst = 0 // what it computes from here on is not known
 		e.disarm(v)
 		e.besideNoMore(v)
 		policy := e.overrunOf(v)
@@ -318,7 +319,7 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 func (e *Engine) partEnded(now time.Duration, v *vgpu, ev Event) {
 	t := v.gang
 	if turn := e.account(now, v, ev); !t.late {
-		v.habit.computed(turn.Held, ev.Idle, ev.Gaps, ev.Kind == Complete || !ev.Waiting)
+		v.habit.computed(turn.Held, ev.Gaps, ev.Kind == Complete, e.cfg.MinTurn)
 	}
 	v.in = false
 	v.resumed, v.helped = false, v.helped || v.resumed

@@ -198,14 +198,17 @@ func (l *loop) want(v *vgpu, linger time.Duration) {
 // waited for.
 const company = time.Second
 
-// wanted says to c whether somebody else waits, and that they may again.
+// wanted says to c whether somebody else waits, and that whoever does or did until now
+// may again.
 func (l *loop) wanted(c *client, waits bool) {
-	if !waits {
-		c.page.Wanted().Store(0)
-		return
+	if waits || c.page.Wanted().Load() != 0 {
+		c.page.ExpectedNS().Store(uint64(l.now() + company))
 	}
-	c.page.ExpectedNS().Store(uint64(l.now() + company))
-	c.page.Wanted().Store(1)
+	if waits {
+		c.page.Wanted().Store(1)
+	} else {
+		c.page.Wanted().Store(0)
+	}
 }
 
 func (l *loop) keep(v *vgpu) {

@@ -69,6 +69,20 @@ func TestSignalHandlerUndoesOnlyItsOwnThreadsClosing(t *testing.T) {
 	}
 }
 
+// The GPU runs dry while the thread that was held for the bound has not woken up yet: its
+// turn went to others, as if it had been done.
+func TestTurnIsNotIdleWhileAThreadWaitsForTheBound(t *testing.T) {
+	a := newArbiter(t)
+	a.auto.Store(true)
+	p, c := gate(t, a, "work-comes")
+	p.Expect("passed")
+	c.want(1)
+	p.GoOn()
+	p.Expect("comes no more")
+	c.expect(wire.IdleMsg)
+	p.end()
+}
+
 func TestEachThreadCountsInASlotOfItsOwn(t *testing.T) {
 	for _, name := range []string{
 		"slots-many", "slots-poor", "slots-reused", "slots-nested", "slots-ended-inside", "slots-destructor", "slots-fork",

@@ -223,20 +223,39 @@ func TestFewLongPiecesAreBounded(t *testing.T) {
 	isBounded(t, ops, 10, 2)
 }
 
-// While a piece runs that is about as long as the bound, the next one comes when that is nearly
-// over, not at once: a turn that ends meanwhile drains one of them, not two. A quarter may be
-// early: when the simulated GPU stands still for long, the bound gives way.
-func TestALongPieceIsQueuedShortlyBeforeItsTurn(t *testing.T) {
-	const us, first = 4000, 100 // until it is known what a piece takes, and the many of before are over
-	ops := named(ranBounded(t, func(c *client) { c.want(1) }, "queue", "stream", "160", strconv.Itoa(us)), "cuLaunchKernel:spin_us")
-	early := 0
-	for i := first; i < len(ops); i++ {
+// early is how many of ops, each of which takes us microseconds, came when the one before
+// had not run for half of its time.
+func early(ops []operation, us int64) (n int) {
+	for i := 1; i < len(ops); i++ {
 		if ops[i].submit-ops[i-1].start < us*1000/2 {
-			early++
+			n++
 		}
 	}
-	if early > (len(ops)-first)/4 {
-		t.Errorf("%d of %d pieces came when the one before had not run for half of its time", early, len(ops)-first)
+	return n
+}
+
+// While somebody waits and a piece runs that is about as long as the bound, the next one comes when
+// that is nearly over, not at once: a turn that ends meanwhile drains one of them, not two. Some
+// are enough: on a busy machine, where threads wake up late, they come at once (see below).
+func TestALongPieceIsQueuedShortlyBeforeItsTurn(t *testing.T) {
+	const first = 100 // until it is known what a piece takes, and the many of before are over
+	ops := named(ranBounded(t, func(c *client) { c.want(1) }, "queue", "stream", "400", "4000"), "cuLaunchKernel:spin_us")
+	after := ops[first:]
+	n := early(after, 4000)
+	t.Logf("%d of %d pieces were queued behind one that had just begun", n, len(after))
+	if n > len(after)-10 {
+		t.Errorf("all but %d of %d pieces were", len(after)-n, len(after))
+	}
+}
+
+// A piece that took less than those before was over before the next one came, and the GPU ran
+// dry, as it does where a thread wakes up late. So the next ones come at once for a while.
+func TestPiecesAreQueuedAtOnceWhereTheGPURanDry(t *testing.T) {
+	const long, some = 160, 60
+	ops := named(ranBounded(t, func(c *client) { c.want(1) }, "queue", "stream", strconv.Itoa(long), "4000", "1000"), "cuLaunchKernel:spin_us")
+	after := ops[long+5 : long+some]
+	if n := early(after, 1000); n < 10 { // some are enough, as above
+		t.Errorf("%d of %d pieces were queued behind one that had just begun", n, len(after))
 	}
 }
 

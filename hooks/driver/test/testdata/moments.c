@@ -697,6 +697,31 @@ static void may_not_wait(void)
 	await();
 }
 
+static void looked(void)
+{
+	__atomic_add_fetch(&noted, 1, __ATOMIC_SEQ_CST);
+}
+
+/* A thread that waits for the bound is about to submit: nobody makes the turn idle. */
+static void work_comes(void)
+{
+	start();
+	submit();
+	vgpu_gate_comes(UINT64_MAX);
+	vgpu_gate_complete();
+	CHECK(state() == VGPU_OPEN);
+	say("passed");
+	await(); /* somebody else waits */
+	for (uint64_t i = 1; i <= 3; i++) { /* of the looks two are over */
+		at(&in_drain, looked);
+		wait_for(&noted, i);
+	}
+	CHECK(state() == VGPU_OPEN);
+	vgpu_gate_comes(0);
+	say("comes no more");
+	await();
+}
+
 static void absent_drained(void)
 {
 	start();
@@ -736,6 +761,7 @@ int main(int argc, char **argv)
 		{ "slots-fork", slots_fork },
 		{ "wait-ended", wait_ended },
 		{ "may-not-wait", may_not_wait },
+		{ "work-comes", work_comes },
 		{ "bind", start },
 		{ NULL, NULL },
 	};
