@@ -26,3 +26,31 @@ func TestStacksAreFoldedFromTheirRoot(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestFlameGraphsAreStill(t *testing.T) {
+	const drawn = `<svg width="9" onload="init(evt)" height="9">
+<!-- who drew it -->
+<script type="text/ecmascript">
+<![CDATA[
+	function s(info) { details.nodeValue = "<text>" + info; }
+]]>
+</script>
+<text x="1" >a title</text>
+<text x="1" id="details" > </text>
+<text x="1" id="unzoom" onclick="unzoom()" style="opacity:0.0" >Reset Zoom</text>
+<text x="1" id="search" onmouseover="searchover()" onmouseout="searchout()" onclick="search_prompt()" >Search</text>
+<g class="func_g" onmouseover="s('a-&gt;b (5 samples)')" onmouseout="c()" onclick="zoom(this)">
+<title>a-&gt;b (5 samples)</title><text x="2" >a..</text>
+</g>
+</svg>`
+	const want = `<svg width="9" height="9">
+<!-- who drew it -->
+<text x="1" >a title</text>
+<g class="func_g">
+<title>a-&gt;b (5 samples)</title><text x="2" >a..</text>
+</g>
+</svg>`
+	if got := string(still([]byte(drawn))); got != want {
+		t.Errorf("got\n%s", got)
+	}
+}
