@@ -3,7 +3,7 @@
 #
 # Holds what our programs call against Go's database of vulnerabilities. That is the
 # one of today at vuln.go.dev; where it can not be reached, the one that setup.sh
-# lint brought in from its Go module, and a warning says how old that is.
+# vulnerabilities brought in from its Go module, and a warning says how old that is.
 #
 # It looks at the standard library of the toolchain that go.mod names, and warns if
 # this machine's go builds with an older one.

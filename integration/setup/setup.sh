@@ -4,7 +4,7 @@
 # Brings in what building, the demo and the tests need, on Debian 12 as root
 # with Go, gcc and make present:
 #
-#   setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|flames|all
+#   setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|vulnerabilities|model|flames|all
 #
 # Debian packages come from apt; containerd, runc and Go tools go into .tools in
 # the repository and nowhere else. What is there already is used again; what an
@@ -320,6 +320,9 @@ setup_lint() {
 	apt_install "linting" shellcheck
 	go_tool gofumpt "mvdan.cc/gofumpt@$GOFUMPT"
 	go_tool golangci-lint "github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$GOLANGCI_LINT"
+}
+
+setup_vulnerabilities() {
 	go_tool govulncheck "golang.org/x/vuln/cmd/govulncheck@$GOVULNCHECK"
 	setup_vulndb
 }
@@ -331,7 +334,7 @@ setup_flames() {
 	apt_unpack libdevel-nytprof-perl "$DEBIAN_NYTPROF"
 }
 
-[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|model|flames|all"
+[ $# -eq 1 ] || die "usage: setup.sh build|demo|musl|test|clients|opencl|neighbours|versions|conformance|kubernetes|chart|cross|generate|lint|vulnerabilities|model|flames|all"
 mkdir -p "$tools"
 # Two runs at once take turns; the lock goes with the process.
 exec 9>"$tools/.lock"
@@ -355,9 +358,10 @@ chart) parts=(build demo kubernetes helm) ;;
 cross) parts=(build musl cross) ;;
 generate) parts=(build generate) ;;
 lint) parts=(lint) ;;
+vulnerabilities) parts=(vulnerabilities) ;;
 model) parts=(model) ;;
 flames) parts=(build demo flames) ;;
-all) parts=(build demo musl test clients opencl neighbours versions conformance cross generate lint model flames) ;;
+all) parts=(build demo musl test clients opencl neighbours versions conformance cross generate lint vulnerabilities model flames) ;;
 *) die "unknown part $1" ;;
 esac
 for part in "${parts[@]}"; do

@@ -112,11 +112,7 @@ func TestWhatAKilledRunLeftIsMended(t *testing.T) {
 				want[name] = snapshot(t, o.Root)
 				os.RemoveAll(o.Root)
 			}
-			step := 1
-			if testing.Short() { // for the race detector, with which it takes minutes
-				step = 7
-			}
-			for n := 0; n <= changes; n += step {
+			for n := range changes + 1 {
 				for name, next := range after {
 					o := fresh()
 					p, err := Install(t.Context(), o)

@@ -324,11 +324,7 @@ func TestNoDamageToTheStoreStopsVgpudOrIsTakenForARecord(t *testing.T) {
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 1))
-	flips := 1500
-	if testing.Short() {
-		flips = 200
-	}
-	for range flips {
+	for range 1500 {
 		at, bit := random.IntN(used), random.IntN(8)
 		if random.IntN(2) == 0 {
 			at = at/4096*4096 + random.IntN(64) // where a page says what it is
