@@ -4,6 +4,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
@@ -58,18 +60,20 @@ func (d *Driver) lookAtPods(said map[string]string) error {
 		return err
 	}
 	there := map[string]bool{}
-	var failed error // one is enough: an API server that is away has others wait
+	var failed error // the last
 	tell := func(key, what string, pod *v1.Pod, reason, message string) {
 		there[key] = true
-		if failed != nil || said[key] == what {
+		if said[key] == what || failed != nil && isAway(failed) { // then the others wait
 			return
 		}
 		ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
 		defer cancel()
-		if failed = d.event(ctx, corev1.ObjectReference{
+		err := d.event(ctx, corev1.ObjectReference{
 			APIVersion: "v1", Kind: "Pod", Namespace: pod.GetNamespace(), Name: pod.GetName(), UID: types.UID(pod.GetUid()),
 			FieldPath: "spec.containers{" + pod.GetContainer() + "}",
-		}, reason, message); failed != nil {
+		}, reason, message)
+		if err != nil {
+			failed = err
 			return
 		}
 		said[key] = what
@@ -92,6 +96,14 @@ func (d *Driver) lookAtPods(said map[string]string) error {
 	}
 	maps.DeleteFunc(said, func(key, _ string) bool { return !there[key] })
 	return failed
+}
+
+// isAway says of a failed write that another would most likely fail, too: the API server
+// did not answer, or has too much to do. It answers otherwise where the fault is what was
+// written: a webhook that looks at it is down, say.
+func isAway(err error) bool {
+	_, answered := errors.AsType[*apierrors.StatusError](err)
+	return !answered || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // waitsFor is what of others a vGPU waits for that was promised to it; empty: nothing.

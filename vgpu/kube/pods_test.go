@@ -162,6 +162,51 @@ func TestAnEventThatWasNotWrittenIsTriedAgain(t *testing.T) {
 	}
 }
 
+// An event that is never taken has the events of younger pods wait only if theirs would not
+// be taken either.
+func TestAnEventThatIsNeverTakenHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	events := corev1.Resource("events")
+	for _, tc := range []struct {
+		description string
+		err         error
+		others      bool
+	}{
+		{"no answer", errors.New("connection refused"), false},
+		{"too many requests", apierrors.NewTooManyRequests("", 1), false},
+		{"unavailable", apierrors.NewServiceUnavailable(""), false},
+		{"a timeout", apierrors.NewTimeoutError("", 1), false},
+		{"a timeout of the server", apierrors.NewServerTimeout(events, "create", 1), false},
+		{"a webhook that is down", apierrors.NewInternalError(errors.New("failed calling webhook")), true},
+		{"an answer that nobody thought of", apierrors.NewConflict(events, "", nil), true},
+	} {
+		t.Run(tc.description, func(t *testing.T) {
+			r := &running{place: newPlace(t), gpus: gputest.New(1)}
+			r.stopVgpud = r.vgpud(r.gpus)
+			r.client = newClient()
+			var tried sync.Map // by object
+			r.client.PrependReactor("create", "events", func(a clienttesting.Action) (bool, kruntime.Object, error) {
+				of := a.(clienttesting.CreateAction).GetObject().(*corev1.Event).InvolvedObject.Name
+				tried.Store(of, true)
+				return of == "older", nil, tc.err
+			})
+			for _, pod := range []string{"older", "younger"} {
+				r.vgpu(pod, &v1.Pod{Namespace: "ml", Name: pod, Uid: pod + "-uid", Container: "main"}, nil, "gpus", "1", "memory", "1Gi")
+			}
+			r.start(nil)
+			if err := r.driver.lookAtPods(map[string]string{}); !errors.Is(err, tc.err) {
+				t.Errorf("the look ends with %v", err)
+			}
+			if _, older := tried.Load("older"); !older {
+				t.Error("the event of the older pod was not tried")
+			}
+			if _, others := tried.Load("younger"); others != tc.others {
+				t.Errorf("that the event of the younger pod was tried is %v", others)
+			}
+		})
+	}
+}
+
 // event waits until there is an event of that reason in the namespace ml.
 func (r *running) event(reason string) (e corev1.Event) {
 	r.t.Helper()

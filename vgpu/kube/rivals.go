@@ -97,33 +97,40 @@ func is(dev resourceapi.Device, g *v1.GPU) bool {
 	return false
 }
 
-// watchRivals looks for them until the driver ends. Nothing is published before it has
-// looked once.
+// watchRivals looks for them until the driver ends, and tells of them. Nothing is published
+// before it has looked once.
 func (d *Driver) watchRivals() {
 	said := map[string]string{}
 	for d.ctx.Err() == nil {
 		now, changed := d.snapshot()
-		pause := time.After(RivalInterval)
-		if now.gpus == nil {
-			pause = nil
-		} else {
-			changed = nil
-			if err := d.lookForRivals(now.gpus, said); err != nil && d.ctx.Err() == nil {
-				d.cfg.Log.WithError(err).Warn("it is not known who else offers the GPUs, or not told; it is tried again")
-				pause = time.After(answerTimeout)
+		var look, tell <-chan time.Time
+		if now.gpus != nil {
+			changed, look, tell = nil, time.After(RivalInterval), time.After(0)
+			if err := d.lookForRivals(now.gpus); err != nil && d.ctx.Err() == nil {
+				d.cfg.Log.WithError(err).Warn("it is not known who else offers the GPUs; it is tried again")
+				look = time.After(answerTimeout)
 			}
 		}
-		select {
-		case <-pause:
-		case <-changed:
-		case <-d.ctx.Done():
+		for waits := true; waits; {
+			select {
+			case <-tell: // what could not be told is told later, without another look
+				tell = nil
+				if err := d.tellOfRivals(said); err != nil && d.ctx.Err() == nil {
+					d.cfg.Log.WithError(err).Warn("not all GPUs that somebody else offers have an event; it is tried again")
+					tell = time.After(answerTimeout)
+				}
+				continue
+			case <-look:
+			case <-changed:
+			case <-d.ctx.Done():
+			}
+			waits = false
 		}
 	}
 }
 
-// lookForRivals takes in who else offers the GPUs, and tells of each once; the next look
-// tells what could not be told. In said is what was told, by UUID.
-func (d *Driver) lookForRivals(gpus []*v1.GPU, said map[string]string) error {
+// lookForRivals takes in who else offers the GPUs, and logs what is new of it.
+func (d *Driver) lookForRivals(gpus []*v1.GPU) error {
 	ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
 	defer cancel()
 	rivals, err := Rivals(ctx, d.cfg.Client, d.cfg.NodeName, gpus, DriverName)
@@ -137,6 +144,22 @@ func (d *Driver) lookForRivals(gpus []*v1.GPU, said map[string]string) error {
 	if before == nil || !maps.Equal(before, rivals) {
 		d.publish()
 	}
+	for uuid, who := range rivals {
+		if before[uuid] != who {
+			d.cfg.Log.WithField("gpu", uuid).Error(contested(uuid, who))
+		}
+	}
+	return nil
+}
+
+// tellOfRivals makes an event of each, once; the next call makes those that could not be
+// written. In said is what was told, by UUID.
+func (d *Driver) tellOfRivals(said map[string]string) error {
+	d.mu.Lock()
+	rivals := d.rivals
+	d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(d.ctx, answerTimeout)
+	defer cancel()
 	maps.DeleteFunc(said, func(uuid, who string) bool { return rivals[uuid] != who })
 	for uuid, who := range rivals {
 		if said[uuid] == who {
@@ -146,7 +169,6 @@ func (d *Driver) lookForRivals(gpus []*v1.GPU, said map[string]string) error {
 			return err
 		}
 		said[uuid] = who
-		d.cfg.Log.WithField("gpu", uuid).Error(contested(uuid, who))
 	}
 	return nil
 }

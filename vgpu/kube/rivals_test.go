@@ -3,10 +3,14 @@
 package kube
 
 import (
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+	logrustest "github.com/sirupsen/logrus/hooks/test"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -137,12 +141,14 @@ func TestAContestedGPUTakesNoNewClaims(t *testing.T) {
 		t.Errorf("the taints are %q, want %q", got, want)
 	}
 	now, _ := r.driver.snapshot()
-	if err := r.driver.lookForRivals(now.gpus, map[string]string{gputest.UUID(1): "gpu.nvidia.com"}); err != nil { // nothing new
-		t.Fatal(err)
-	}
-	events, err := r.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(events.Items) != 1 {
-		t.Fatalf("%v, events %v", err, events)
+	var events *corev1.EventList
+	kubetest.Until(t, "the node has an event", func() (has bool) {
+		list, err := r.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+		events = list
+		return err == nil && len(list.Items) == 1
+	})
+	if err := r.driver.tellOfRivals(map[string]string{gputest.UUID(1): "gpu.nvidia.com"}); err != nil || r.count("create", "events") != 1 { // nothing new
+		t.Errorf("%v, %d events were made", err, r.count("create", "events"))
 	}
 	if e := events.Items[0]; e.InvolvedObject.Kind != "Node" || e.InvolvedObject.Name != testNode || e.Type != corev1.EventTypeWarning ||
 		!strings.Contains(e.Message, gputest.UUID(1)+" is offered to Kubernetes by gpu.nvidia.com as well") || !strings.Contains(e.Message, "--allow-contested") {
@@ -151,10 +157,44 @@ func TestAContestedGPUTakesNoNewClaims(t *testing.T) {
 	if err := r.client.ResourceV1().ResourceSlices().Delete(t.Context(), "gpu.nvidia.com-"+testNode, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.driver.lookForRivals(now.gpus, map[string]string{}); err != nil {
+	if err := r.driver.lookForRivals(now.gpus); err != nil {
 		t.Fatal(err)
 	}
 	kubetest.Until(t, "the taint is gone", func() bool { return published() == 2 && ours() == "" })
+}
+
+// Who else offers a GPU is in the log, once, also while the API server takes no event of it;
+// and that is tried again without another look.
+func TestAContestedGPUIsLoggedWithoutItsEvent(t *testing.T) {
+	r := &running{place: newPlace(t), gpus: gputest.New(1)}
+	r.stopVgpud = r.vgpud(r.gpus)
+	r.client = newClient(sliceOf("gpu.nvidia.com", testNode, "uuid", gputest.UUID(0)))
+	var tried atomic.Int32
+	r.client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		tried.Add(1)
+		return true, nil, errors.New("connection refused")
+	})
+	var log *logrustest.Hook
+	r.start(func(cfg *Config) { log = logrustest.NewLocal(cfg.Log.Logger) })
+	kubetest.Until(t, "the event was tried again", func() bool { return tried.Load() == 2 })
+	var errs []string
+	for _, e := range log.AllEntries() {
+		if e.Level == logrus.ErrorLevel {
+			errs = append(errs, e.Message)
+		}
+	}
+	if len(errs) != 1 || !strings.HasPrefix(errs[0], gputest.UUID(0)+" is offered to Kubernetes by gpu.nvidia.com as well") {
+		t.Errorf("the log has the errors %q", errs)
+	}
+	looks := 0
+	for _, a := range r.client.Actions() { // the library lists its own driver's
+		if l, ok := a.(clienttesting.ListAction); ok && l.GetListRestrictions().Fields.String() == "spec.nodeName="+testNode {
+			looks++
+		}
+	}
+	if looks != 1 {
+		t.Errorf("it was looked %d times who else offers the GPU", looks)
+	}
 }
 
 func TestAContestedGPUIsPublishedWhereThatIsAllowed(t *testing.T) {
