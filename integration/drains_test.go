@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -91,7 +92,17 @@ func TestDrainThatIsResumedInVain(t *testing.T) {
 		t.Errorf("it says %q", out)
 	}
 	n.Finish(other)
-	if got := events.count("RESUMED", "tied"); got != tries {
-		t.Errorf("it was resumed %d times, want %d", got, tries)
+	// The pieces after the overrun are of another turn, whose drain may be resumed as well:
+	// that hangs on whether they come before its quantum is over.
+	first := events.all()
+	first = first[:slices.IndexFunc(first, func(e event) bool { return e.Type == "OVERRUN" })]
+	got := 0
+	for _, e := range first {
+		if e.Type == "RESUMED" && e.Container.ID == "tied" {
+			got++
+		}
+	}
+	if got != tries {
+		t.Errorf("it was resumed %d times before the overrun, want %d", got, tries)
 	}
 }
