@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
@@ -78,6 +79,13 @@ func TestCUDAKernelsAndOpenCLCommandsDoNotOverlap(t *testing.T) {
 		}
 		if between == 0 {
 			t.Fatalf("of %d kernels none ran between the first and the last of %d commands: this shows nothing", len(kernels.commands), len(commands.commands))
+		}
+		// It would compute beside the next pairs.
+		if err := hog.Kill(n.Ctx, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := hog.Wait(n.Ctx); err != nil {
+			t.Fatal(err)
 		}
 		return overlaps([]ran{kernels, commands}), commands.sum
 	}
