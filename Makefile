@@ -154,8 +154,12 @@ test-versions: setup-versions build musl ## the versions of containerd between t
 
 .PHONY: test-kubernetes
 # What the short form leaves out has a test of the same below vgpu/kube, or a sister that
-# it has: of restarts, of who else offers a GPU, of what is wrong with a pod.
-LONG := ^TestThreeNodes$$|^TestClaimsFindTheirMemory$$/(guests|waits)|^TestClaimsOfMoreThanAGPUHas$$|^TestClaimSaysWhatItHad$$|^TestClaimThatComesWhileVGPUdIsDown$$|^TestAnotherDriverOffersTheGPU$$|^TestLimitsOutliveTheDaemons$$|^TestWrongLimitsAreSeenInDescribe$$
+# it has: of restarts, of who else offers a GPU, of what is wrong with a pod. Two are the
+# only ones of their kind on a real Kubernetes: that claims for more than a GPU has are
+# placed and compute (below vgpu/kube: that they are published and prepared so), and that
+# vGPUs by limits outlive kubelet and the device plugin (below vgpu/kube with a kubelet
+# that stands in).
+LONG := ^TestThreeNodes$$|^TestClaimsFindTheirMemory$$/(guests|waits)|^TestClaimsOfMoreThanAGPUHas$$|^TestClaimThatComesWhileVGPUdIsDown$$|^TestAnotherDriverOffersTheGPU$$|^TestLimitsOutliveTheDaemons$$|^TestWrongLimitsAreSeenInDescribe$$
 test-kubernetes: setup-kubernetes build kubernetes ## pods and claims on a real Kubernetes with simulated GPUs (needs root; SHORT=1: without what takes longest; the first time it builds Kubernetes for 20 to 40 minutes)
 	$(GO) test -count=1 -timeout 60m $(if $(SHORT),-skip '$(LONG)') ./integration/kubernetes
 
