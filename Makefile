@@ -229,7 +229,7 @@ race: ## the Go tests of the product under the race detector
 	$(GO) test -race -short -timeout 15m -skip '$(RACELESS)' $$($(GO) list ./cmd/... ./vgpu/... ./shim/... ./hooks/oci/... | grep -Ev '/(shim/mounts|vgpu/arbiter)$$')
 
 .PHONY: coverage
-coverage: setup-test setup-opencl ## how much of the C code in the container the tests run (needs root; COVERAGE_MIN=85)
+coverage: setup-test setup-opencl ## how much of the C code in the container the tests run (needs root; fails under the floor of each directory)
 	@integration/setup/coverage.sh $(BUILD)/coverage
 
 # A sanitizer must be linked to the program, so those of others are left out, and what

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Coverage prints how much of the C code of hooks/gate, hooks/driver and hooks/opencl
-// was run: lines per file, the functions that were never run, and the sum. It fails if
-// the sum is too low. make coverage builds and runs what it reads.
+// was run: lines per file, the functions that were never run, and the sums. It fails if
+// that of a directory is too low. make coverage builds and runs what it reads.
 package main
 
 import (
@@ -10,24 +10,30 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
 )
 
+// least is how many percent of the lines of each directory are to be run. No directory
+// hides behind another. A run has some lines more or less than the one before, as some are
+// for what seldom happens: each has room for a percent of them. That of hooks/gate is low
+// since what only the NVML library has of it is not run here.
+var least = map[string]float64{"hooks/gate": 70, "hooks/driver": 92, "hooks/opencl": 84}
+
 func main() {
-	least := flag.Float64("min", 85, "fail under so many `percent` of lines")
 	root := flag.String("root", ".", "the repository")
 	copies := flag.String("copies", "", "`folder` with copies of files of hooks/gate, line by line the same")
 	flag.Parse()
-	if err := cover(*root, *copies, *least, flag.Args()); err != nil {
+	if err := cover(*root, *copies, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "coverage:", err)
 		os.Exit(1)
 	}
 }
 
-func cover(root, copies string, least float64, dirs []string) error {
+func cover(root, copies string, dirs []string) error {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return err
@@ -44,14 +50,21 @@ func cover(root, copies string, least float64, dirs []string) error {
 			return err
 		}
 	}
-	sum := r.print(os.Stdout)
-	if sum.lines == 0 {
-		return fmt.Errorf("nothing of hooks/gate, hooks/driver and hooks/opencl was counted in %s: were they built with --coverage?", strings.Join(dirs, ", "))
+	return enough(r.print(os.Stdout))
+}
+
+// enough says which directories have too few lines that were run.
+func enough(sums map[string]total) error {
+	var errs []error
+	for _, dir := range slices.Sorted(maps.Keys(least)) {
+		switch sum := sums[dir]; {
+		case sum.lines == 0:
+			errs = append(errs, fmt.Errorf("nothing of %s was counted: was it built with --coverage?", dir))
+		case sum.percent() < least[dir]:
+			errs = append(errs, fmt.Errorf("%.1f %% of the lines of %s were run, which is less than %.0f %%: write a test for what is listed above", sum.percent(), dir, least[dir]))
+		}
 	}
-	if sum.percent() < least {
-		return fmt.Errorf("%.1f %% of the lines were run, which is less than %.0f %%: write a test for what is listed above", sum.percent(), least)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // gcov runs gcov on the notes of one object file; it finds the counts beside

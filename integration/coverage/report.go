@@ -143,8 +143,9 @@ func (r *report) add(out []byte) error {
 	}
 }
 
-// print writes the table and returns the sum.
-func (r *report) print(w io.Writer) (sum total) {
+// print writes the table and returns the sums of the directories.
+func (r *report) print(w io.Writer) map[string]total {
+	sums := map[string]total{}
 	row := func(name string, t total, note string) {
 		fmt.Fprintf(w, "%-34s %6d %6d %6.1f %%%s\n", name, t.lines, t.run, t.percent(), note)
 	}
@@ -157,14 +158,16 @@ func (r *report) print(w io.Writer) (sum total) {
 			continue
 		}
 		row(path, t, "")
-		sum.lines += t.lines
-		sum.run += t.run
+		dir := filepath.Dir(path)
+		sums[dir] = total{sums[dir].lines + t.lines, sums[dir].run + t.run}
 	}
-	row("all", sum, "")
+	for _, dir := range slices.Sorted(maps.Keys(sums)) {
+		row(dir, sums[dir], "")
+	}
 	for _, path := range paths {
 		if names := r.files[path].never(); len(names) > 0 && !generated(path) {
 			fmt.Fprintf(w, "never run in %s: %s\n", path, strings.Join(names, ", "))
 		}
 	}
-	return sum
+	return sums
 }

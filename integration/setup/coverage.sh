@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 #   coverage.sh DIR    runs the C code of hooks/gate, hooks/driver and hooks/opencl, built
-#                      to count what is run, under its tests and the explorer, and prints
-#                      how much of it was. COVERAGE_MIN: fail under so many percent.
+#                      to count what is run, under its tests and the explorer, prints how
+#                      much of it was, and fails if that is too little.
 #
 # What a killed process ran is not counted: it writes its counts when it exits. That is
 # why the test that compares all system calls of two programs is left out here.
@@ -25,4 +25,4 @@ make -s -C hooks/gate/explore OUT="$out/explore" CC="cc --coverage -fprofile-upd
 for scenario in threads resume "late closer" large; do
 	"$out/explore/explore" -w 1000 -s 1 weak "$scenario" | tail -n 1
 done
-go run ./integration/coverage -min "${COVERAGE_MIN:-85}" -copies "$out/explore/gate" "$out/driver" "$out/opencl" "$out/explore"
+go run ./integration/coverage -copies "$out/explore/gate" "$out/driver" "$out/opencl" "$out/explore"
