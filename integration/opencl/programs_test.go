@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -155,12 +154,10 @@ func TestDeviceTellsTheContainersMemory(t *testing.T) {
 	}
 }
 
-// lines sorts what a program says: its two streams come by two ways.
-func lines(s string) string { return strings.Join(slices.Sorted(strings.Lines(s)), "") }
-
 // An image without any OpenCL has a variable and two files more, and its programs run as
 // under the stock runtime: one that needs no loader at all, and one that looks for
-// OpenCL's and finds none.
+// OpenCL's and finds none. They say all on one stream: of two that go to one file containerd's
+// shim may lose one.
 func TestImageWithoutALoaderIsLeftAlone(t *testing.T) {
 	n := start(t, true)
 	out := n.Run(harness.Spec{ID: "plain", Args: []string{"/bin/sh", "-c", "echo $OPENCL_LAYERS; cat /etc/OpenCL/layers/vgpu.lay"}})
@@ -176,7 +173,7 @@ func TestImageWithoutALoaderIsLeftAlone(t *testing.T) {
 		args   []string
 		says   string
 	}{
-		"static": {busybox, []string{"/bin/sh", "-c", "sha256sum /bin/busybox; id; echo sums $((6 * 7)) >&2; exit 3"}, "sums 42"},
+		"static": {busybox, []string{"/bin/sh", "-c", "sha256sum /bin/busybox; id; echo sums $((6 * 7)); exit 3"}, "sums 42"},
 		"looks": {overlay.Rootfs, []string{"/usr/bin/python3", "-c", `
 import ctypes, sys
 try:
@@ -197,7 +194,6 @@ sys.exit(3)`}, "libOpenCL.so.1: cannot open shared object file"},
 		}
 		want, status := run(harness.RuncRuntime)
 		got, ours := run("")
-		want, got = lines(want), lines(got)
 		if got != want || ours != status || status != 3 || !strings.Contains(want, c.says) {
 			t.Errorf("%s: under us it says %q (exit status %d), under runc's shim %q (%d)", name, got, ours, want, status)
 		}
