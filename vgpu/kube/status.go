@@ -121,6 +121,10 @@ func (d *Driver) stale(ctx context.Context, said map[types.UID]told, now time.Ti
 	if len(uids) == 0 {
 		return nil, nil, nil
 	}
+	state, _ := d.snapshot()
+	if state.gpus == nil { // not said yet: else all would be gone
+		return nil, nil, nil
+	}
 	var vgpus []*v1.VGPU
 	if err := d.ask(ctx, func(ctx context.Context, c v1.ControlClient) error {
 		resp, err := c.List(ctx, &v1.ListRequest{})
@@ -129,7 +133,6 @@ func (d *Driver) stale(ctx context.Context, said map[types.UID]told, now time.Ti
 	}); err != nil {
 		return nil, nil, err
 	}
-	state, _ := d.snapshot()
 	for _, uid := range uids {
 		r, err := d.checkpoint.read(uid)
 		if err != nil || r == nil || r.Released || len(r.Shares) == 0 {

@@ -124,6 +124,24 @@ func TestTheStatusOfAClaimSaysWhoUsesWhichGPU(t *testing.T) {
 	}
 }
 
+// A driver that was started asked vgpud who uses what before it had heard which GPUs there are:
+// for a moment the claims of all said that theirs were gone.
+func TestNothingIsSaidOfClaimsBeforeItIsKnownWhichGPUsThereAre(t *testing.T) {
+	c := claimWith("train", result("gpu", 0, "1Gi", "25"))
+	r := run(t, 1, func(cfg *Config) { cfg.StatusInterval = 0 }, c)
+	if _, err := r.kubelet.prepare(c); err != nil {
+		t.Fatal(err)
+	}
+	said := map[types.UID]told{}
+	if of, _, err := r.driver.stale(t.Context(), said, time.Now()); of == nil || err != nil {
+		t.Fatalf("%v, %v: want the claim, of which nothing was said", of, err)
+	}
+	r.driver.update(func(s *snapshot) { s.gpus = nil })
+	if of, devices, err := r.driver.stale(t.Context(), said, time.Now()); of != nil || err != nil {
+		t.Errorf("it is to say %+v, %v", devices, err)
+	}
+}
+
 // What bounds the writes: a claim has its turn once in an interval, and only if there
 // is something new; who was told of the longest ago is first.
 func TestAStatusIsWrittenOnceInAnIntervalAndOnlyIfItChanged(t *testing.T) {
