@@ -176,8 +176,8 @@ func newBench(size size) (*bench, error) {
 	return b, err
 }
 
-// tries is how often a group is measured at most, and no more once so much time went
-// into what was measured again.
+// tries is how often a group is measured at most, and no more than there is time for
+// what is measured again.
 const tries = 8
 
 // hold measures a group, and once more, beside a floor of that moment, if other
@@ -194,10 +194,11 @@ func (b *bench) hold(ctx context.Context, g group) error {
 			return err
 		}
 		b.rows = best(b.rows)
+		took := time.Since(began)
 		if try > 1 {
-			b.again += time.Since(began)
+			b.again += took
 		}
-		if try == tries || b.again >= b.size.again || !spoilt(b.rows, measured) {
+		if try == tries || b.again+took > b.size.again || !spoilt(b.rows, measured) {
 			return nil
 		}
 		fmt.Printf("%s: measured again, as the machine may have been busy (%d of %d); the best of each row counts\n", g.name, try+1, tries)

@@ -145,3 +145,15 @@ func TestGroupsHaveRowsThatAreExplained(t *testing.T) {
 		}
 	}
 }
+
+// The jobs take four minutes: to measure them again made the whole run too long, and nothing was left of it.
+func TestAGroupForWhichThereIsNoTimeIsNotMeasuredAgain(t *testing.T) {
+	b, times := &bench{size: size{again: 1}}, 0
+	if err := b.hold(t.Context(), group{name: "jobs", measure: func(b *bench, _ context.Context) error {
+		times++
+		b.rows = append(b.rows, row{name: "slow", value: 2, budget: 1, rule: most})
+		return nil
+	}}); err != nil || times != 1 {
+		t.Errorf("measured %d times: %v", times, err)
+	}
+}
