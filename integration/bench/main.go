@@ -250,6 +250,7 @@ type size struct {
 
 	part          float64 // of each job's work
 	jobRounds     int     // the best counts
+	aloneRounds   int     // likewise, of each job alone: what is held there is less than what a round is off by
 	bursty, mixes []int   // how many jobs share a GPU
 	aloneBudget   float64
 	mixBudget     float64 // of unlike jobs, over hardware slicing
@@ -265,7 +266,7 @@ var full = size{
 	floorSamples: 20000, rounds: 10, handovers: 2000, firsts: 5000, kept: 100000, rate: 5 * time.Second,
 	engineRuns: 31, window: 10 * time.Second, windows: 11, shareBudget: .01, scaleBudget: 2, idle: 20 * time.Second, drains: 30 * time.Second, account: 20 * time.Second, gate: true,
 	containers: 100, many: 200,
-	part: 1, jobRounds: 2, bursty: []int{2, 4, 8}, mixes: []int{1, 2, 4, 8}, aloneBudget: .995, mixBudget: 1.01, accountBudget: .005, highRounds: 3, fixedQuanta: true,
+	part: 1, jobRounds: 2, aloneRounds: 4, bursty: []int{2, 4, 8}, mixes: []int{1, 2, 4, 8}, aloneBudget: .995, mixBudget: 1.01, accountBudget: .005, highRounds: 3, fixedQuanta: true,
 	curve: 2 * time.Second,
 }
 
@@ -276,5 +277,5 @@ var brief = size{
 	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
 	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second, drains: 10 * time.Second, account: 4 * time.Second,
 	many: 50,
-	part: .25, jobRounds: 1, bursty: []int{2, 4}, mixes: []int{4}, aloneBudget: .98, mixBudget: 1.05, accountBudget: .0075, highRounds: 1,
+	part: .25, jobRounds: 1, aloneRounds: 1, bursty: []int{2, 4}, mixes: []int{4}, aloneBudget: .98, mixBudget: 1.05, accountBudget: .0075, highRounds: 1,
 }

@@ -71,9 +71,15 @@ func (b *bench) workloads(ctx context.Context) error {
 	for _, k := range b.size.mixes {
 		mixes = append(mixes, &set{name: fmt.Sprint("k", k), jobs: mixed(k)})
 	}
-	all := slices.Concat(alone, bursty, mixes)
-	for range b.size.jobRounds {
-		for _, s := range all {
+	for round := range max(b.size.jobRounds, b.size.aloneRounds) {
+		var sets []*set
+		if round < b.size.aloneRounds {
+			sets = append(sets, alone...)
+		}
+		if round < b.size.jobRounds {
+			sets = slices.Concat(sets, bursty, mixes)
+		}
+		for _, s := range sets {
 			for _, mode := range modes() {
 				o, err := b.runJobs(ctx, mode, s.jobs)
 				if err != nil {
@@ -127,7 +133,7 @@ func judgeAlone(alone []*set, size size) row {
 		worst = min(worst, r)
 	}
 	return row{
-		name: "alone", value: worst, unit: "of without vgpu", budget: size.aloneBudget, rule: least, samples: size.jobRounds,
+		name: "alone", value: worst, unit: "of without vgpu", budget: size.aloneBudget, rule: least, samples: size.aloneRounds,
 		note: "speed of a job that nobody shares its GPU with, the slowest: " + strings.Join(notes, ", "), more: more,
 	}
 }
