@@ -4,6 +4,7 @@ package node
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,25 @@ func TestWhoeverWaitedIsExpectedBack(t *testing.T) {
 	b.ask("expected", "expected: 0")
 	a.ask("done", "done: ")
 	b.expect("work: passed")
+}
+
+// It counts from when it waited last, not from when it came.
+func TestWhoeverGaveUpWaitingIsExpectedFromThenOn(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	clock := newClock()
+	before := clock.now()
+	n.delete("b")
+	n.until("nobody waits", func() bool { return strings.Contains(a.ask("word", "word: "), "wanted=0") })
+	until, err := strconv.ParseInt(a.ask("expected", "expected: "), 10, 64)
+	if at := time.Duration(until); err != nil || at < before+time.Second {
+		t.Errorf("b waited until %v at least and is expected until %v, want a second later: %v", before, at, err)
+	}
 }
 
 func TestTheQueueIsShortBesideAHigherClass(t *testing.T) {
