@@ -12,6 +12,7 @@
 #include <CL/cl.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -856,7 +857,10 @@ static void order(void)
 		OK(clFinish(q));
 		CHECK(out[0] == i && out[1] == i);
 		OK(clGetEventInfo(marker, CL_EVENT_COMMAND_TYPE, sizeof(type), &type, NULL));
-		CHECK(type == CL_COMMAND_MARKER && status(marker) == CL_COMPLETE && references(marker) == 1);
+		CHECK(type == CL_COMMAND_MARKER && status(marker) == CL_COMPLETE);
+		/* PoCL may say that a queue is finished before it lets go of its events. */
+		while (references(marker) != 1)
+			sched_yield();
 		OK(clReleaseEvent(copied));
 		OK(clReleaseEvent(marker));
 	}
