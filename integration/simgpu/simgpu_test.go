@@ -389,6 +389,7 @@ func TestStoppedProcessIsPassedBy(t *testing.T) {
 // TestManyDieAtOnce: processes that are killed at any point wedge nothing.
 func TestManyDieAtOnce(t *testing.T) {
 	m := newMachine(t, "--gpus", "1", "--slice-us", "200", "--switch-us", "0")
+	var killed []*exec.Cmd
 	for i := range 12 {
 		cmd := m.command(true, "spin", "1000", "300")
 		if err := cmd.Start(); err != nil {
@@ -396,7 +397,10 @@ func TestManyDieAtOnce(t *testing.T) {
 		}
 		time.Sleep(time.Duration(5+7*i) * time.Millisecond) // any moment is a good one
 		_ = cmd.Process.Kill()
-		go cmd.Wait() //nolint:errcheck // killed
+		killed = append(killed, cmd)
+	}
+	for _, cmd := range killed {
+		_ = cmd.Wait() // until then it may still be dying
 	}
 	m.output(m.command(true, "spin", "5", "1000"))
 	if o := m.overlap(); o.Open != 0 {
