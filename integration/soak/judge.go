@@ -56,7 +56,8 @@ type judge struct {
 	inGate map[inGate]*operation  // what came late out of the gate
 }
 
-// inGate is a process in an overrun. The programs have one thread that submits.
+// inGate is a process in an overrun. The programs have one thread that submits: what it
+// submits first may have been in the gate.
 type inGate struct {
 	overrun span
 	proc    uint32
@@ -180,22 +181,31 @@ func (j *judge) inTurns(gpu uint32, ops []work, final bool) (settled int, violat
 		if j.inTurn(w) {
 			continue
 		}
-		if o := j.late(w); o != nil {
+		o := j.late(w)
+		if o != nil {
 			who := inGate{o.span, w.Proc}
-			if before := j.inGate[who]; before != nil && before != w.operation && !o.astray {
-				violations = append(violations, violation{"turns", fmt.Sprintf(
-					"on GPU %d a process of %s, which was declared an overrun by %d ns, submitted %s at %d ns and %s at %d ns",
-					gpu, w.box, o.to, before.Name, before.Submit, w.Name, w.Submit)})
+			if j.inGate[who] == nil {
+				j.inGate[who] = w.operation
 			}
-			j.inGate[who] = w.operation
-			continue
+			if j.inGate[who] == w.operation || o.astray {
+				continue
+			}
+			// More than its thread had in the gate: of the next turn, which was not
+			// logged yet, or wrong.
 		}
 		asked := j.asked[w.box]
 		if next[i] == never && asked == 0 && !final {
 			settled = min(settled, i) // its turn may still last
 			continue
 		}
-		if !j.excused(gpu, w, next[i]) {
+		switch {
+		case j.excused(gpu, w, next[i]):
+		case o != nil:
+			before := j.inGate[inGate{o.span, w.Proc}]
+			violations = append(violations, violation{"turns", fmt.Sprintf(
+				"on GPU %d a process of %s, which was declared an overrun by %d ns, submitted %s at %d ns and %s at %d ns",
+				gpu, w.box, o.to, before.Name, before.Submit, w.Name, w.Submit)})
+		default:
 			violations = append(violations, violation{"turns", fmt.Sprintf(
 				"on GPU %d %s submitted %s at %d ns outside of its turns (%s); the next to compute there did so at %d ns",
 				gpu, w.box, w.Name, w.Submit, j.around(w), next[i])})

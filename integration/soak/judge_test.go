@@ -225,6 +225,23 @@ func TestJudgeWaits(t *testing.T) {
 	if got := h.judge.run(ms(30), false); len(got) != 1 {
 		t.Fatalf("got %v, want an overlap", got)
 	}
+	// The turn that followed an overrun, which was heard of when that had begun.
+	h = newHistory()
+	h.work("a", 1, 0)
+	h.overrun("a", 20)
+	for at := 21; at < 24; at++ {
+		h.proc = 1 // the same process
+		h.work("a", at, at+1)
+	}
+	if got := h.judge.run(ms(30), false); len(got) > 0 {
+		t.Fatalf("a turn after an overrun that may still last: %v", got)
+	}
+	h.turn("a", 20, 40)
+	h.turn("b", 41, 50)
+	h.work("b", 42, 43)
+	if got := h.judge.run(ms(60), false); len(got) > 0 {
+		t.Fatalf("a turn after an overrun that was logged late: %v", got)
+	}
 	// Settled: forgotten.
 	h = newHistory()
 	h.turn("a", 0, 10)
