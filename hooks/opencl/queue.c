@@ -23,7 +23,7 @@
 #define MOST         1024
 #define MARKS        4         /* flights kept of a bound's worth of commands */
 #define STALL_NS     20000000  /* a queue that stands still for so long gets twice the room */
-#define STALLS_MAX   10
+#define STALLS_MAX   10        /* after so many there is no bound */
 #define PAUSE_MIN_NS 20000
 #define PAUSE_MAX_NS 1000000
 #define LOOKS        64        /* flights asked for at once */
@@ -166,8 +166,8 @@ static uint64_t bound_of(const struct vgpu_queue *q)
 	uint64_t n = q->unit_ns ? bound_ns / q->unit_ns : FIRST;
 
 	n = n < LEAST ? LEAST : n;
-	n <<= q->stalls;
-	return n < MOST ? n : MOST;
+	n = n < MOST ? n : MOST;
+	return q->stalls < STALLS_MAX ? n << q->stalls : UINT64_MAX;
 }
 
 void vgpu_queue_add(struct vgpu_queue *q, struct vgpu_flight *f, cl_event event, struct vgpu_flight **trash)

@@ -356,6 +356,7 @@ func TestTraps(t *testing.T) {
 		{"data", 1},
 		{"kernels", 1},
 		{"order", 1},
+		{"many", 1},
 		{"counts", 1},
 		{"errors", 1},
 	} {

@@ -417,6 +417,27 @@ static void bound(void)
 	await();
 }
 
+/* More behind what does not end by itself than the bound ever is. */
+static void many(void)
+{
+	static struct work w[3000];
+	const int n = sizeof(w) / sizeof(w[0]);
+
+	OK(enqueue(queue, &w[0], 0, NULL, NULL));
+	OK(clFlush(queue));
+	wait_ran(&w[0], 1);
+	for (int i = 1; i < n; i++) {
+		w[i].go = 1;
+		OK(enqueue(queue, &w[i], 0, NULL, NULL));
+	}
+	say("enqueued");
+	w[0].go = 1;
+	OK(clFinish(queue));
+	CHECK(atomic_load(&w[n - 1].ran) == 2);
+	say("ran");
+	end();
+}
+
 /* ---- memory ------------------------------------------------------------------- */
 
 #define MIB ((size_t)1 << 20)
@@ -967,6 +988,7 @@ static const struct {
 	{ "callback", callback, true },
 	{ "callback_sets", callback_sets, true },
 	{ "bound", bound, true },
+	{ "many", many, true },
 	{ "memory", memory, true },
 	{ "counts", counts, true },
 	{ "errors", errors, true },
