@@ -4,7 +4,6 @@ package shim
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/containerd/errdefs"
 
@@ -44,18 +43,16 @@ func byDefault(annotations map[string]string, container string) bool {
 // pod has any. That the container is one of the pod's is the CRI's word, which vgpud
 // holds against the pods for which a claim is reserved.
 func (s *service) resolve(ctx context.Context, id string, h handler, sum bundle.Summary, pointers []claim.Pointer) (*v1.ResolveClaimsResponse, error) {
-	c, err := dial(ctx, h.Address, s.dialPatience)
-	if err != nil {
-		return nil, fmt.Errorf("failed to ask for the claims of container %s: %w", id, err)
-	}
-	defer c.close()
 	limited, cancel := context.WithTimeout(ctx, s.createTimeout)
 	defer cancel()
-	resp, err := c.ResolveClaims(limited, &v1.ResolveClaimsRequest{Pod: pod(sum), Pointers: messages(pointers)})
+	var resp *v1.ResolveClaimsResponse
+	_, err := s.ask(ctx, limited, "get what the claims of container "+id+" give", h.Address, func(c v1.ControlClient) (err error) {
+		resp, err = c.ResolveClaims(limited, &v1.ResolveClaimsRequest{Pod: pod(sum), Pointers: messages(pointers)})
+		return err
+	})
 	if err == nil {
 		return resp, nil
 	}
-	err = failed("get what the claims of container "+id+" give", h.Address, err)
 	if len(pointers) == 0 && errdefs.IsNotImplemented(err) {
 		return &v1.ResolveClaimsResponse{}, nil // a vgpud from before there were claims
 	}

@@ -58,6 +58,26 @@ func dial(ctx context.Context, address string, patience time.Duration) (*control
 	}
 }
 
+// ask puts a question of a Create to vgpud. If vgpud ends before it has answered, its
+// successor is asked the same, until limited ends. what is tried stands in the error;
+// asked tells whether there was a vgpud to ask.
+func (s *service) ask(ctx, limited context.Context, what, address string, question func(v1.ControlClient) error) (asked bool, _ error) {
+	for ; ; asked = true {
+		c, err := dial(ctx, address, s.dialPatience)
+		if err != nil {
+			return asked, fmt.Errorf("failed to %s: %w", what, err)
+		}
+		err = question(c)
+		c.close()
+		if err == nil {
+			return true, nil
+		}
+		if !stopped(err) || !pause(limited, redialInterval) {
+			return true, failed(what, address, err)
+		}
+	}
+}
+
 // stopped tells whether a call failed because vgpud was about to end: it was not
 // read, not answered, or refused for that reason.
 func stopped(err error) bool {

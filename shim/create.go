@@ -244,29 +244,22 @@ func (s *service) createVGPU(ctx context.Context, state bundle.State, request *v
 	// would find nothing, and leave what is made afterwards to nobody.
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.createTimeout)
 	defer cancel()
-	for asked := false; ; asked = true {
-		c, err := dial(ctx, state.Address, s.dialPatience)
-		if err != nil {
-			err = fmt.Errorf("failed to create the vGPU of container %s: %w", state.ID, err)
-			if asked {
-				undo(limited, dir, state)
-				return nil, err
-			}
-			// Nothing was asked of vgpud, there is nothing to release.
-			return nil, errors.Join(err, bundle.RemoveState(dir))
-		}
-		answer, err := c.Create(limited, request)
-		c.close()
-		if err == nil {
-			return answer, nil
-		}
-		if !stopped(err) || !pause(limited, redialInterval) {
-			undo(limited, dir, state)
-			return nil, failed("create the vGPU of container "+state.ID, state.Address, err)
-		}
-		// vgpud ended before it answered. Its successor is asked for the same
-		// instance, and gives what may have been made already.
+	var answer *v1.CreateResponse
+	// A successor is asked for the same instance, and gives what may have been made
+	// already.
+	asked, err := s.ask(ctx, limited, "create the vGPU of container "+state.ID, state.Address, func(c v1.ControlClient) (err error) {
+		answer, err = c.Create(limited, request)
+		return err
+	})
+	switch {
+	case err == nil:
+		return answer, nil
+	case !asked:
+		// There is nothing to release.
+		return nil, errors.Join(err, bundle.RemoveState(dir))
 	}
+	undo(limited, dir, state)
+	return nil, err
 }
 
 // undo releases the vGPU of a container that could not be created. It does not

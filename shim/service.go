@@ -18,7 +18,8 @@ import (
 
 const (
 	// createTimeout bounds what vgpud may take for a Create in all: connecting,
-	// its answer, and the release if that is an error.
+	// its answer, and the release if that is an error. What claims give is asked
+	// before that, within as much.
 	createTimeout = 3 * time.Second
 	// releaseTimeout bounds it for a release. Delete and Stop run inside
 	// deadlines of containerd (10 s and 5 s) that runc needs for itself.
