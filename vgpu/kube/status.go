@@ -54,7 +54,7 @@ func sharesOf(results []resourceapi.DeviceRequestAllocationResult) (out []share)
 // told is what was last said of a claim.
 type told struct {
 	at      time.Time
-	devices []resourceapi.AllocatedDeviceStatus
+	devices []resourceapi.AllocatedDeviceStatus // nil: it could not be
 }
 
 // tellStatus keeps the status of claims as it is, until the driver ends. One claim in
@@ -81,10 +81,8 @@ func (d *Driver) tellStatus() {
 		if r == nil {
 			continue
 		}
-		// Whatever comes of it, others have their turn.
-		said[types.UID(r.claim.GetUid())] = told{time.Now(), devices}
 		log := d.cfg.Log.WithField("claim", r.claim.GetNamespace()+"/"+r.claim.GetName())
-		switch err = d.writeStatus(d.ctx, r, devices); {
+		switch err = d.tellClaim(d.ctx, said, r, devices, time.Now()); {
 		case err == nil:
 			forbidden = false
 		case apierrors.IsForbidden(err) && forbidden:
@@ -96,6 +94,18 @@ func (d *Driver) tellStatus() {
 			log.WithError(err).Debug("the status of a claim was not written")
 		}
 	}
+}
+
+// tellClaim gives a claim a status, and keeps in said what the claim was told. Whatever
+// comes of it, others have their turn: what could not be written is tried again in the
+// claim's next one, what was refused for what it says not before it says something else.
+func (d *Driver) tellClaim(ctx context.Context, said map[types.UID]told, r *record, devices []resourceapi.AllocatedDeviceStatus, now time.Time) error {
+	err := d.writeStatus(ctx, r, devices)
+	if err != nil && !apierrors.IsInvalid(err) {
+		devices = nil
+	}
+	said[types.UID(r.claim.GetUid())] = told{now, devices}
+	return err
 }
 
 // stale is the claim that is to get another status next, and that status; nil: none.
@@ -230,7 +240,11 @@ func (d *Driver) writeStatus(ctx context.Context, r *record, devices []resourcea
 		return nil
 	}
 	apply := resourceapply.ResourceClaim(c.Name, c.Namespace).WithUID(c.UID).WithStatus(status)
-	if _, err := claims.ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
+	_, err = claims.ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if apierrors.IsNotFound(err) {
+		return nil // it was
+	}
+	if err != nil {
 		return fmt.Errorf("failed to write the status of the claim: %w", err)
 	}
 	return nil

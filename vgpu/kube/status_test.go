@@ -5,8 +5,10 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,7 +168,9 @@ func TestAStatusIsWrittenOnceInAnIntervalAndOnlyIfItChanged(t *testing.T) {
 		if rec == nil {
 			return ""
 		}
-		said[types.UID(rec.claim.GetUid())] = told{now, devices}
+		if err := r.driver.tellClaim(t.Context(), said, rec, devices, now); err != nil {
+			t.Fatal(err)
+		}
 		return rec.claim.GetName()
 	}
 	for i, step := range []struct {
@@ -197,6 +201,93 @@ func TestAStatusIsWrittenOnceInAnIntervalAndOnlyIfItChanged(t *testing.T) {
 	}
 }
 
+// A write that failed is made in the claim's next interval, though nothing has changed since,
+// and no sooner. It is not made for ever: not for a claim that is gone or another one's by
+// then, and not if what it says is refused.
+func TestAStatusThatWasNotWrittenIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	resource := resourceapi.Resource("resourceclaims")
+	replace := func(r *running, c *resourceapi.ResourceClaim) {
+		at, other := resourceapi.SchemeGroupVersion.WithResource("resourceclaims"), c.DeepCopy()
+		other.UID = "another"
+		if err := errors.Join(r.client.Tracker().Delete(at, c.Namespace, c.Name), r.client.Tracker().Create(at, other, c.Namespace)); err != nil {
+			r.t.Error(err)
+		}
+	}
+	for _, tc := range []struct {
+		description, fails string
+		err                error
+		meanwhile          func(*running, *resourceapi.ResourceClaim)
+		first, second      string // what the API server is asked in the first intervals
+	}{
+		{"unavailable", "patch", apierrors.NewServiceUnavailable("upgrading"), nil, "get patch", "get patch"},
+		{"no answer", "patch", errors.New("connection refused"), nil, "get patch", "get patch"},
+		{"not even read", "get", errors.New("connection refused"), nil, "get", "get patch"},
+		{"not allowed yet", "patch", apierrors.NewForbidden(resource, "train", nil), nil, "get patch", "get patch"},
+		{"a conflict", "patch", apierrors.NewConflict(resource, "train", nil), nil, "get patch", "get patch"},
+		{"another one's", "patch", apierrors.NewConflict(resource, "train", nil), replace, "get patch", "get"},
+		{"gone", "patch", apierrors.NewNotFound(resource, "train"), nil, "get patch", ""},
+		{"refused", "patch", apierrors.NewInvalid(resourceapi.SchemeGroupVersion.WithKind("ResourceClaim").GroupKind(), "train", nil), nil, "get patch", ""},
+	} {
+		t.Run(tc.description, func(t *testing.T) {
+			c := claimWith("train", result("gpu", 0, "1Gi", "25"))
+			r := &running{place: newPlace(t), gpus: gputest.New(1), client: newClient(c)}
+			r.vgpud(r.gpus)
+			var fails atomic.Bool
+			r.client.PrependReactor(tc.fails, "resourceclaims", func(clienttesting.Action) (bool, kruntime.Object, error) {
+				return fails.CompareAndSwap(true, false), nil, tc.err
+			})
+			r.start(func(cfg *Config) { cfg.StatusInterval = 0 })
+			r.driver.cfg.StatusInterval = time.Minute
+			if _, err := r.kubelet.prepare(c); err != nil {
+				t.Fatal(err)
+			}
+			fails.Store(true)
+			said, began := map[types.UID]told{}, time.Now()
+			for _, step := range []struct {
+				after time.Duration
+				asks  string
+			}{
+				{0, tc.first},
+				{59 * time.Second, ""}, // too soon
+				{60 * time.Second, tc.second},
+				{120 * time.Second, ""}, // nothing new
+			} {
+				r.client.ClearActions()
+				now := began.Add(step.after)
+				rec, devices, err := r.driver.stale(t.Context(), said, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if rec != nil {
+					// The error is told beside.
+					_ = r.driver.tellClaim(t.Context(), said, rec, devices, now)
+				}
+				if step.after == 0 && tc.meanwhile != nil {
+					tc.meanwhile(r, c)
+				}
+				var asked []string
+				for _, a := range r.client.Actions() {
+					if a.GetResource().Resource == "resourceclaims" && (a.GetVerb() == "get" || a.GetVerb() == "patch") {
+						asked = append(asked, a.GetVerb())
+					}
+				}
+				if got := strings.Join(asked, " "); got != step.asks {
+					t.Errorf("after %v the API server is asked %q, want %q", step.after, got, step.asks)
+				}
+			}
+			if got := r.status("train"); (len(got) == 1) != (tc.second == "get patch") {
+				t.Errorf("the status is %+v", got)
+			}
+			// What was refused for what it says is written when it says something else.
+			r.create("one", podA, "uid-train", "gpu")
+			if rec, _, err := r.driver.stale(t.Context(), said, began.Add(180*time.Second)); rec == nil || err != nil {
+				t.Errorf("%v, %v: want the claim, which has something new to say", rec, err)
+			}
+		})
+	}
+}
+
 // Where nobody may write it the driver goes on, says what is missing, and says it once.
 func TestAStatusThatMayNotBeWrittenIsToldOfOnce(t *testing.T) {
 	a, b := claimWith("a", result("gpu", 0, "1Gi", "25")), claimWith("b", result("gpu", 0, "1Gi", "25"))
@@ -212,7 +303,7 @@ func TestAStatusThatMayNotBeWrittenIsToldOfOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kubetest.Until(t, "both were tried", func() bool { return r.count("patch", "resourceclaims/status") == 2 })
+	kubetest.Until(t, "both were tried, and one again", func() bool { return r.count("patch", "resourceclaims/status") > 2 })
 	r.driver.stop()
 	const says = "associated-node:patch on resourceclaims/driver of the name vgpu-shim.dev"
 	if got := strings.Count(log.String(), says); got != 1 {
