@@ -34,23 +34,23 @@ const podsInterval = 5 * time.Second
 func (d *Driver) tellPods() {
 	tick := time.NewTicker(podsInterval)
 	defer tick.Stop()
-	said := map[string]string{}
+	said, logged := map[string]string{}, map[string]string{}
 	for {
 		select {
 		case <-tick.C:
 		case <-d.ctx.Done():
 			return
 		}
-		if err := d.lookAtPods(said); err != nil && d.ctx.Err() == nil && !vgpud.IsUnreachable(err) { // vgpud's absence is told elsewhere
+		if err := d.lookAtPods(said, logged); err != nil && d.ctx.Err() == nil && !vgpud.IsUnreachable(err) { // vgpud's absence is told elsewhere
 			d.cfg.Log.WithError(err).Warn("not all pods that wait for guests or compute without a claim have an event; it is tried again")
 		}
 	}
 }
 
 // lookAtPods makes the events, each once; the next look makes those that could not be
-// written. In said is what was told of a vGPU that waits, and of a pod without a claim, as
-// long as they are there.
-func (d *Driver) lookAtPods(said map[string]string) error {
+// written. The log has them all the same. In said is what was told of a vGPU that waits, and
+// of a pod without a claim, as long as they are there; in logged what was logged of them.
+func (d *Driver) lookAtPods(said, logged map[string]string) error {
 	var vgpus []*v1.VGPU
 	if err := d.ask(d.ctx, func(ctx context.Context, c v1.ControlClient) error {
 		resp, err := c.List(ctx, &v1.ListRequest{})
@@ -63,6 +63,10 @@ func (d *Driver) lookAtPods(said map[string]string) error {
 	var failed error // the last
 	tell := func(key, what string, pod *v1.Pod, reason, message string) {
 		there[key] = true
+		if logged[key] != what {
+			logged[key] = what
+			d.cfg.Log.WithField("pod", pod.GetNamespace()+"/"+pod.GetName()).Warn(message)
+		}
 		if said[key] == what || failed != nil && isAway(failed) { // then the others wait
 			return
 		}
@@ -77,7 +81,6 @@ func (d *Driver) lookAtPods(said map[string]string) error {
 			return
 		}
 		said[key] = what
-		d.cfg.Log.WithField("pod", pod.GetNamespace()+"/"+pod.GetName()).Warn(message)
 	}
 	for _, v := range vgpus {
 		pod := v.GetPod()
@@ -94,7 +97,9 @@ func (d *Driver) lookAtPods(said map[string]string) error {
 				"of the container, or ask for vgpu-shim.dev/gpu in its limits; a pod that needs no GPU has the annotation vgpu-shim.dev/gpus: \"0\"", pod.GetContainer()))
 		}
 	}
-	maps.DeleteFunc(said, func(key, _ string) bool { return !there[key] })
+	gone := func(key, _ string) bool { return !there[key] }
+	maps.DeleteFunc(said, gone)
+	maps.DeleteFunc(logged, gone)
 	return failed
 }
 

@@ -194,7 +194,7 @@ func TestAnEventThatIsNeverTakenHoldsUpNoOthers(t *testing.T) {
 				r.vgpu(pod, &v1.Pod{Namespace: "ml", Name: pod, Uid: pod + "-uid", Container: "main"}, nil, "gpus", "1", "memory", "1Gi")
 			}
 			r.start(nil)
-			if err := r.driver.lookAtPods(map[string]string{}); !errors.Is(err, tc.err) {
+			if err := r.driver.lookAtPods(map[string]string{}, map[string]string{}); !errors.Is(err, tc.err) {
 				t.Errorf("the look ends with %v", err)
 			}
 			if _, older := tried.Load("older"); !older {
@@ -204,6 +204,60 @@ func TestAnEventThatIsNeverTakenHoldsUpNoOthers(t *testing.T) {
 				t.Errorf("that the event of the younger pod was tried is %v", others)
 			}
 		})
+	}
+}
+
+// Who reads the log of a node whose API server is away sees why its pods wait: at once, of
+// each, and once.
+func TestWhatAPodIsToldIsLoggedThoughItHasNoEvent(t *testing.T) {
+	r := &running{place: newPlace(t), gpus: gputest.New(1)}
+	r.vgpud(r.gpus)
+	r.client = newClient()
+	away := true
+	r.client.PrependReactor("create", "events", func(clienttesting.Action) (bool, kruntime.Object, error) {
+		return away, nil, errors.New("connection refused")
+	})
+	for _, pod := range []string{"older", "younger"} {
+		r.vgpu(pod, &v1.Pod{Namespace: "ml", Name: pod, Uid: pod + "-uid", Container: "main"}, nil, "gpus", "1", "memory", "1Gi")
+	}
+	var log syncBuffer
+	cfg := r.config()
+	cfg.Client = r.client
+	cfg.Log.Logger.SetOutput(&log)
+	d := &Driver{cfg: cfg, ctx: t.Context()} // no other looks
+	said, logged := map[string]string{}, map[string]string{}
+	look := func() error {
+		t.Helper()
+		err := d.lookAtPods(said, logged)
+		for _, pod := range []string{"older", "younger"} {
+			if got := strings.Count(log.String(), "pod=ml/"+pod+"\n"); got != 1 {
+				t.Errorf("%d lines of the pod %s: %s", got, pod, log.String())
+			}
+		}
+		return err
+	}
+	for range 2 {
+		if err := look(); err == nil {
+			t.Error("the events were made")
+		}
+	}
+	away = false
+	if err := look(); err != nil || r.count("create", "events") < 3 {
+		t.Errorf("%v, %d events were tried", err, r.count("create", "events"))
+	}
+	if len(said) != 2 {
+		t.Errorf("what was told is %v", said)
+	}
+	for _, pod := range []string{"older", "younger"} {
+		if err := r.control(func(c v1.ControlClient) error {
+			_, err := c.Delete(t.Context(), &v1.DeleteRequest{Container: inContainerd(pod), Instance: pod})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.lookAtPods(said, logged); err != nil || len(said)+len(logged) != 0 {
+		t.Errorf("%v; of pods that are gone %v is remembered, and %v", err, said, logged)
 	}
 }
 
@@ -229,7 +283,7 @@ func (r *running) tells(said map[string]string) int {
 	r.t.Helper()
 	before := r.count("create", "events")
 	for range 2 {
-		if err := r.driver.lookAtPods(said); err != nil {
+		if err := r.driver.lookAtPods(said, map[string]string{}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
