@@ -18,6 +18,10 @@ func burstArgs(bursts int) []string {
 	return []string{"burst", "--bursts", fmt.Sprint(bursts), "--launches", "5", "--gpu-us", "10000", "--cpu-us", "0", "--rest-us", "5000"}
 }
 
+// longHog is a hog whose queue is full also where it does not get a CPU for some
+// milliseconds: that of kernels of one runs empty, and the turn is over.
+func longHog() []string { return []string{"hog", "--ms", "0", "--kernel-us", "20000"} }
+
 // three starts three containers that want the GPU at the same time, and returns
 // who they are in the simulated GPU's log.
 func (n *node) three(bursts int) map[harness.Tenant]*harness.Container {
@@ -64,16 +68,14 @@ func TestSwitchedOffGate(t *testing.T) {
 		Version: harness.Containerd24,
 		Daemon:  harness.DaemonOptions{Library: filepath.Join(paths.Root, "build", "nogate", "libvgpu-cuda.so")},
 	})
-	for _, c := range n.three(60) {
-		n.Finish(c)
-	}
-	o, err := n.Daemon.Overlap(n.Ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o.OverlapNS == 0 || len(o.Tenants) != 3 {
-		t.Errorf("with the gate switched off the simulated GPU should see overlap of 3 tenants: %+v", o)
-	}
+	n.three(1_000_000)
+	n.Wait(func() error {
+		o, err := n.Daemon.Overlap(n.Ctx)
+		if err == nil && (o.OverlapNS == 0 || len(o.Tenants) != 3) {
+			err = fmt.Errorf("with the gate switched off the simulated GPU should see overlap of 3 tenants: %+v", o)
+		}
+		return err
+	})
 }
 
 // Invariant 3: while one container holds one GPU for good, another gets the
@@ -128,9 +130,9 @@ func TestSharesOfHogs(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
 	want := map[string]float64{"light": 0.2, "heavy": 0.6, "capped": 0.2}
 	hogs := []*harness.Container{
-		n.Launch(harness.Spec{ID: "light", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/weight": "100"}}),
-		n.Launch(harness.Spec{ID: "heavy", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{"vgpu-shim.dev/weight": "300"}}),
-		n.Launch(harness.Spec{ID: "capped", Args: []string{"hog", "--ms", "0"}, Annotations: map[string]string{
+		n.Launch(harness.Spec{ID: "light", Args: longHog(), Annotations: map[string]string{"vgpu-shim.dev/weight": "100"}}),
+		n.Launch(harness.Spec{ID: "heavy", Args: longHog(), Annotations: map[string]string{"vgpu-shim.dev/weight": "300"}}),
+		n.Launch(harness.Spec{ID: "capped", Args: longHog(), Annotations: map[string]string{
 			"vgpu-shim.dev/priority": "high", "vgpu-shim.dev/max-share": "20%",
 		}}),
 	}
@@ -183,7 +185,7 @@ func TestSharesOfHogs(t *testing.T) {
 
 func TestHogIsRevoked(t *testing.T) {
 	n := start(t, harness.Options{Version: harness.Containerd24})
-	hog := n.Launch(harness.Spec{ID: "hog", Args: []string{"hog", "--ms", "0"}})
+	hog := n.Launch(harness.Spec{ID: "hog", Args: longHog()})
 	n.Says(hog, "running")
 	n.Run(harness.Spec{ID: "other", Args: []string{"vecadd"}})
 	v, err := n.VGPU("hog")
