@@ -147,9 +147,7 @@ func TestFrozenOverrun(t *testing.T) {
 		n.GoOn(map[harness.Tenant]*harness.Container{theirs: b}, n.Submissions())
 		a.let(t)
 		n.endsWith(a.Container, 7)
-		if events.count("THAWED", "own") < 3 {
-			t.Errorf("it was thawed %d times", events.count("THAWED", "own"))
-		}
+		events.wait("THAWED", "own", 3)
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d", a.child)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("its process is still there: %v", err)
 		}
@@ -218,6 +216,7 @@ func TestKilledOverrun(t *testing.T) {
 	b := n.Launch(harness.Spec{ID: "b", Args: burstArgs(5)})
 	n.endsWith(a, 128+int(syscall.SIGKILL))
 	n.Finish(b)
+	events.wait("KILLED", "a", 1)
 	if events.count("KILLED", "a") != 1 || events.count("KILLED", "") != 1 {
 		t.Errorf("one process of a should have been killed: %+v", events.all())
 	}
