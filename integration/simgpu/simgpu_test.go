@@ -276,7 +276,7 @@ func TestStreamsRunInOrder(t *testing.T) {
 // and the log shows them at once.
 func TestTwoTenantsShareOneGPU(t *testing.T) {
 	m := newMachine(t, "--gpus", "1", "--switch-us", "0")
-	a, b := m.command(true, "spin", "20", "5000"), m.command(true, "spin", "20", "5000")
+	a, b := m.command(true, "spin", "20", "50000"), m.command(true, "spin", "20", "50000")
 	for _, cmd := range []*exec.Cmd{a, b} {
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
@@ -293,11 +293,11 @@ func TestTwoTenantsShareOneGPU(t *testing.T) {
 		t.Fatalf("two tenants with 20 submissions each expected: %+v", o)
 	}
 	if o.Pairs == 0 || o.OverlapNS < 100e6 {
-		t.Errorf("both were in flight for nearly 200 ms: %+v", o)
+		t.Errorf("both were in flight for nearly 2 s, unless one began much later: %+v", o)
 	}
-	// 200 ms of GPU time can not pass in less, whoever runs when.
-	if o.BusyNS < 200e6 {
-		t.Errorf("%d ns for 200 ms of work: the GPU is not shared but doubled", o.BusyNS)
+	// 2 s of GPU time can not pass in less, whoever runs when.
+	if o.BusyNS < 2e9 {
+		t.Errorf("%d ns for 2 s of work: the GPU is not shared but doubled", o.BusyNS)
 	}
 }
 

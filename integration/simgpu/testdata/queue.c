@@ -9,7 +9,7 @@ int main(int argc, char **argv)
 	begin(argc, argv, 0);
 	CUfunction spin = function("spin_us");
 	OK(cuEventCreate(&first, CU_EVENT_DEFAULT));
-	launch(spin, NULL, 1, 1, ARGS(&(unsigned){ 100000 }));
+	launch(spin, NULL, 1, 1, ARGS(&(unsigned){ 2000000 }));
 	OK(cuEventRecord(first, NULL));
 	for (int i = 0; i < 1000; i++)
 		launch(spin, NULL, 1, 1, ARGS(&(unsigned){ 10 }));
