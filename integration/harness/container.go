@@ -194,10 +194,11 @@ func (c *Container) Wait(ctx context.Context) (int, error) {
 // is not 0.
 var exitCode = regexp.MustCompile(`non-zero exit code (\d+)`)
 
-// Exec runs a command in the container and returns its output.
+// Exec runs a command in the container and returns its output. It is the newest ctr
+// that runs it, on every daemon: that of 1.6 does not wait for the output.
 func (c *Container) Exec(ctx context.Context, args ...string) (string, error) {
 	id := fmt.Sprintf("e%d", time.Now().UnixNano())
-	return c.daemon.ctr(ctx, append([]string{"task", "exec", "--exec-id", id, c.ID}, args...)...)
+	return c.daemon.ctrOf(ctx, c.daemon.newest, append([]string{"task", "exec", "--exec-id", id, c.ID}, args...)...)
 }
 
 // Kill sends a signal to the first process of the container, through containerd.
