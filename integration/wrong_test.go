@@ -86,7 +86,7 @@ func TestNoDaemon(t *testing.T) {
 	harnesstest.Versions(t, func(t *testing.T, v harness.Version) {
 		n := start(t, harness.Options{Version: v, NoDaemon: true})
 		// 3 s is what the shim has; the rest is ctr, containerd and a busy machine.
-		ctx, cancel := context.WithTimeout(n.Ctx, 3*time.Second+20*time.Second)
+		ctx, cancel := context.WithTimeout(n.Ctx, 3*time.Second+57*time.Second)
 		defer cancel()
 		_, err := n.Containerd.Launch(ctx, harness.Spec{ID: "nobody", Rootfs: rootfs, Args: []string{"vecadd"}})
 		if err == nil {

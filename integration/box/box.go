@@ -181,7 +181,7 @@ func loopbackUp() error {
 // removeCgroups removes the cgroups of a box whose processes are gone, or are
 // going: the kernel takes a moment.
 func removeCgroups(groups []string) error {
-	return harness.Eventually(context.Background(), 10*time.Second, func() error {
+	return harness.Eventually(context.Background(), 60*time.Second, func() error {
 		var errs []error
 		for _, g := range groups {
 			errs = append(errs, removeTree(g))

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // driver is one as a program finds it on this machine: a place without vgpu.
@@ -72,7 +71,7 @@ func (h *hardware) realDriver(ctx context.Context, root string) (driver, error) 
 	var errs []string
 	for _, more := range []string{"", strings.Join(places, ":")} {
 		d := driver{search: joined(strings.Join(search, ":"), os.Getenv("LD_LIBRARY_PATH"), more)}
-		lines, err := h.output(ctx, d, 20*time.Second, h.program("where"), "libcuda.so.1", "libnvidia-ml.so.1")
+		lines, err := h.output(ctx, d, h.size.program, h.program("where"), "libcuda.so.1", "libnvidia-ml.so.1")
 		if err != nil {
 			errs = append(errs, err.Error())
 			continue

@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 )
@@ -100,7 +99,7 @@ func (h *hardware) procAddresses(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lines, err := h.output(ctx, h.driver, 15*time.Second, append([]string{h.program("names")}, bases(exports)...)...)
+	lines, err := h.output(ctx, h.driver, h.size.program, append([]string{h.program("names")}, bases(exports)...)...)
 	if err != nil {
 		return err
 	}

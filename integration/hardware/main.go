@@ -60,7 +60,7 @@ type size struct {
 
 var (
 	onHardware  = size{together: 1500 * time.Millisecond, bursts: 30, program: 45 * time.Second, rounds: 60}
-	onSimulator = size{together: 500 * time.Millisecond, bursts: 8, program: 20 * time.Second, rounds: 10}
+	onSimulator = size{together: 500 * time.Millisecond, bursts: 8, program: 60 * time.Second, rounds: 10}
 )
 
 // stage is what is looked at together, and how long it may take.
@@ -72,7 +72,7 @@ type stage struct {
 
 var stages = []stage{
 	{"machine", 60 * time.Second, (*hardware).machine},
-	{"driver file", 20 * time.Second, (*hardware).driverFile},
+	{"driver file", 60 * time.Second, (*hardware).driverFile},
 	{"take-over", 90 * time.Second, (*hardware).tookOver},
 	{"exclusion", 60 * time.Second, (*hardware).exclusion},
 	{"memory", 60 * time.Second, (*hardware).memory},

@@ -116,8 +116,8 @@ func (h *hardware) judgeMemory(ctx context.Context, name string, v *vgpu, p *pro
 	return nil
 }
 
-// patience is until vgpud has learned what the driver itself uses.
-const patience = 5 * time.Second
+// patience is until vgpud has learned what a program did; less than a stage has.
+const patience = 30 * time.Second
 
 // reconcile compares with what vgpud and the real NVML say of the same processes.
 func (h *hardware) reconcile(ctx context.Context, node *node, ours map[int]uint64) error {

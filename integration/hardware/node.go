@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
@@ -40,7 +39,7 @@ func (h *hardware) startNode(ctx context.Context, logLevel string, vgpus ...map[
 			for key, value := range asked {
 				annotations["vgpu-shim.dev/"+key] = value
 			}
-			limited, cancel := context.WithTimeout(ctx, 20*time.Second)
+			limited, cancel := context.WithTimeout(ctx, patience)
 			resp, err := c.Create(limited, &v1.CreateRequest{
 				Container: &v1.Container{Containerd: "hardware", Namespace: "hardware", Id: fmt.Sprint(i)},
 				Instance:  "1", Bundle: daemon.Dir, DefaultCount: 1, Annotations: annotations,
@@ -115,7 +114,7 @@ func (n *node) stop() error {
 
 // overruns is how many turns of all vGPUs did not drain in time.
 func (n *node) overruns(ctx context.Context) (turns, overruns uint64, err error) {
-	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	all, err := n.daemon.VGPUs(limited)
 	for _, v := range all {

@@ -117,7 +117,7 @@ func (h *hardware) namesInside(ctx context.Context, n *node) {
 			around = append(around, line)
 		}
 	}
-	told := harness.Eventually(ctx, 5*time.Second, func() error {
+	told := harness.Eventually(ctx, patience, func() error {
 		vgpus, err := n.daemon.VGPUs(ctx)
 		if err == nil && (len(vgpus) == 0 || vgpus[0].GetUngated() < uint64(len(around))) {
 			err = errors.New("vgpud does not tell of all that lead around the gate")

@@ -21,7 +21,7 @@ func TestStockRuntime(t *testing.T) {
 	}
 	for _, version := range Versions() {
 		t.Run(string(version), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 			defer cancel()
 			n, err := Start(ctx, paths, Options{Version: version, Runtime: RuncRuntime, NoDaemon: true})
 			if err != nil {
@@ -52,7 +52,7 @@ func TestStockRuntime(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Observed, since the process is between runc and python for a moment.
-			if err := Eventually(ctx, 10*time.Second, func() error {
+			if err := Eventually(ctx, stopPatience, func() error {
 				got := strings.Join(n.leaks(ctx), "; ")
 				if !strings.Contains(got, "containerd-shim") || !strings.Contains(got, "python3") || !strings.Contains(got, "cgroup") {
 					return errors.New("a running container is not seen as left behind: " + got)
@@ -74,7 +74,7 @@ func TestStockRuntime(t *testing.T) {
 			if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if err := Eventually(ctx, 10*time.Second, func() error {
+			if err := Eventually(ctx, stopPatience, func() error {
 				if !long.Ended() {
 					return os.ErrExist
 				}

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// stopPatience is how long a process gets between SIGTERM and SIGKILL.
-const stopPatience = 10 * time.Second
+// stopPatience is how long a process gets between SIGTERM and SIGKILL, and what it
+// leaves until it is gone. vgpud looks for vGPUs to collect every 10 s.
+const stopPatience = 60 * time.Second
 
 // Process is a program that runs in the background, with its output in a file.
 type Process struct {

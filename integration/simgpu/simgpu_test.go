@@ -111,7 +111,7 @@ func (m *machine) tool(args ...string) string {
 // command is a test program on this machine. As a tenant of its own it is in
 // its own mount namespace, which needs root.
 func (m *machine) command(tenant bool, name string, args ...string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	m.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, program(name), append([]string{built.kernels}, args...)...)
 	cmd.Env = append(os.Environ(), "SIMGPU_MACHINE="+m.dir)

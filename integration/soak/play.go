@@ -172,8 +172,7 @@ func (s *soak) nothingIsLeft() {
 		s.wrong("the end", "%v", err)
 	}
 	s.endForgottenShims()
-	// A vGPU that nobody removed is collected later than CheckLeaks alone waits.
-	if err := harness.Eventually(ctx, patience, func() error { return s.node.CheckLeaks(ctx) }); err != nil && s.ctx.Err() == nil {
+	if err := s.node.CheckLeaks(ctx); err != nil && s.ctx.Err() == nil {
 		s.wrong("leaks", "%v", err)
 	}
 }

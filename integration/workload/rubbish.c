@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 /* How long the other side may take to hang up; generous, it is no measurement. */
-#define PATIENCE_MS 10000
+#define PATIENCE_MS 60000
 
 static int dial(const char *path)
 {

@@ -9,6 +9,8 @@ pidfile = "/dev/shm/gunicorn.pid"
 wsgi_app = "app:application"
 # Nothing else tells which worker runs; a request is answered by one at a time.
 worker_class = "sync"
+# A worker that does not answer is killed, but not one that waits for a CPU among so many.
+timeout = graceful_timeout = 60
 
 
 def post_worker_init(worker):
