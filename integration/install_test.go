@@ -261,11 +261,16 @@ func TestTheDoctorRunsAContainer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Setenv("TMPDIR", t.TempDir()) // other tests' doctors have theirs elsewhere
+		version, err := os.ReadFile(filepath.Join(paths.Tools, "debian", "runc", ".version"))
+		if err != nil {
+			t.Fatal(err)
+		}
 		found := examine()
 		for check, says := range map[string]string{
 			"container":   "ok a container ran, and had ours as /usr/lib/",
 			"containerd":  "ok version " + v.Number() + "; CRI is disabled",
-			"runc":        "skipped 1.1.5+ds1-1+deb12u1 is a distribution's",
+			"runc":        "skipped " + strings.TrimSpace(string(version)) + " is a distribution's",
 			"kernel":      "ok NVIDIA's",
 			"permissions": "ok root alone",
 		} {
