@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
@@ -21,7 +22,8 @@ func TestDrainsThatNeedTheGate(t *testing.T) {
 	t.Parallel()
 	n := start(t, harness.Options{
 		Version: harness.Containerd24,
-		Daemon:  harness.DaemonOptions{GPUs: "sim:2", Drain: longest},
+		// For a quantum, and more the next times, it is let in: time to get a CPU.
+		Daemon: harness.DaemonOptions{GPUs: "sim:2", Drain: longest, Quantum: 200 * time.Millisecond},
 	})
 	events := n.follow()
 	for _, by := range []string{

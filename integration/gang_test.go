@@ -5,6 +5,7 @@ package integration
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vgpu-shim/vgpu/integration/harness"
 )
@@ -15,21 +16,24 @@ import (
 // the gang's name in another namespace is not of it.
 func TestGang(t *testing.T) {
 	t.Parallel()
-	n := start(t, harness.Options{Version: harness.Containerd24, Daemon: harness.DaemonOptions{Drain: longest}})
+	n := start(t, harness.Options{Version: harness.Containerd24, Daemon: harness.DaemonOptions{
+		// For a quantum, and more the next times, a drain of ranks is resumed: time for them to get a CPU.
+		Drain: longest, Quantum: 200 * time.Millisecond,
+	}})
 	events := n.follow()
 	meet := n.meeting("gang", 0)
 	gang := map[string]string{"vgpu-shim.dev/gang": "job"}
 	silent := n.Launch(harness.Spec{ID: "silent", Args: []string{"inert", "--init"}, Annotations: gang})
 	n.Says(silent, "loaded")
 	other := n.Launch(harness.Spec{
-		ID: "other", Namespace: n.Containerd.Namespace + "-other", Args: []string{"hog", "--ms", "0"}, Annotations: gang,
+		ID: "other", Namespace: n.Containerd.Namespace + "-other", Args: longHog(), Annotations: gang,
 	})
 	n.Says(other, "running")
 	var ranks []*harness.Container
 	var tenants []harness.Tenant
 	for _, id := range []string{"rank0", "rank1"} {
 		c := n.Launch(harness.Spec{
-			ID: id, Args: []string{"rank", "--meet", "/meet", "--ranks", "2", "--rounds", "60"}, Annotations: gang,
+			ID: id, Args: []string{"rank", "--meet", "/meet", "--ranks", "2", "--rounds", "200"}, Annotations: gang,
 			Mounts: []string{"type=bind,src=" + meet + ",dst=/meet,options=rbind:rw"},
 		})
 		ranks, tenants = append(ranks, c), append(tenants, n.tenant(c))

@@ -18,7 +18,7 @@ import (
 // overruns makes each turn that does not drain soon an overrun, under a policy.
 // Nobody ages, so that a high class is alone for as long as it has work.
 func overruns(policy string) harness.DaemonOptions {
-	return harness.DaemonOptions{Engine: fmt.Sprintf("overrun = %q\ndrain_deadline = \"200ms\"\nstall = \"50ms\"\nageing = \"1h\"\n", policy)}
+	return harness.DaemonOptions{Engine: fmt.Sprintf("overrun = %q\ndrain_deadline = \"1s\"\nstall = \"50ms\"\nageing = \"1h\"\n", policy)}
 }
 
 // long is a container whose child has a kernel that runs until it is let go.
@@ -88,11 +88,12 @@ func (n *node) kill(c *harness.Container) {
 
 // high starts a container that keeps the GPU for itself once its turn has come. Its
 // kernels are long: of short ones so few are in flight while another waits that the
-// queue is empty when the program does not get a CPU for some milliseconds.
+// queue is empty when the program does not get a CPU for some milliseconds. Those in
+// flight are over before the deadline of a drain.
 func (n *node) high(id string) *harness.Container {
 	n.T.Helper()
 	c := n.Launch(harness.Spec{
-		ID: id, Args: []string{"hog", "--ms", "0", "--kernel-us", "100000"},
+		ID: id, Args: []string{"hog", "--ms", "0", "--kernel-us", "300000", "--depth", "2"},
 		Annotations: map[string]string{"vgpu-shim.dev/priority": "high", "vgpu-shim.dev/quantum": longestQuantum.String()},
 	})
 	n.Says(c, "running")
