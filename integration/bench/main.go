@@ -271,11 +271,11 @@ var full = size{
 }
 
 // One turn more or less weighs more in a shorter window: the budget grows as it
-// shrinks. So does that of a ratio of two 99th percentiles, each of few samples. vgpud looks for leaks every 10 s, so it is idle for no less than that.
+// shrinks. So does that of a ratio of two 99th percentiles, each of few samples. vgpud looks for leaks every 10 s, and two such looks are not to fall into as little as that.
 var brief = size{
 	again:        8 * time.Minute,
 	floorSamples: 5000, rounds: 4, handovers: 1000, firsts: 1000, kept: 10000, rate: time.Second,
-	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 10 * time.Second, drains: 10 * time.Second, account: 4 * time.Second,
+	engineRuns: 11, window: 5 * time.Second, windows: 2, shareBudget: .02, scaleBudget: 3, idle: 15 * time.Second, drains: 10 * time.Second, account: 4 * time.Second,
 	many: 50,
 	part: .25, jobRounds: 1, aloneRounds: 1, bursty: []int{2, 4}, mixes: []int{4}, aloneBudget: .98, mixBudget: 1.05, accountBudget: .0075, highRounds: 1,
 }
