@@ -35,6 +35,26 @@ func compare(r run, stock, ours results) []difference {
 	return all
 }
 
+// remaining tells the differences that are left after several tries from the tests
+// that agree: those with an outcome that they had with both.
+func remaining(all []difference, stocks, ours []results) (left []difference, agreed []string) {
+	for _, d := range all {
+		if slices.ContainsFunc(stocks, func(stock results) bool {
+			o := stock.of(d.test)
+			return o != absent && slices.ContainsFunc(ours, func(r results) bool { return r.of(d.test) == o })
+		}) {
+			agreed = append(agreed, d.test)
+			continue
+		}
+		// What is told is the last outcome. It may have been left out of a try.
+		if a, b := stocks[len(stocks)-1].of(d.test), ours[len(ours)-1].of(d.test); a != absent || b != absent {
+			d.stock, d.ours = a, b
+		}
+		left = append(left, d)
+	}
+	return left, agreed
+}
+
 // cause is a line of differences.tsv: why tests differ.
 type cause struct {
 	runs, tests *regexp.Regexp // whole names

@@ -218,38 +218,35 @@ func loadCauses(file string) ([]*cause, error) {
 	return causes, nil
 }
 
+// tries is how often a test is run that differs.
+const tries = 3
+
 // judge compares the results of a run with those of the stock runtime. Tests
-// that differ are run once more, with both: on a busy machine one or the other
-// fails now and then. Those that agree then are not returned as differences.
+// that differ are run again, with both: on a busy machine one or the other fails now
+// and then. Those that agree then are not returned as differences.
 func (o options) judge(ctx context.Context, r run, old, got results) (all []difference, again []string, err error) {
-	first := compare(r, old, got)
-	if len(first) == 0 {
-		return nil, nil, nil
-	}
-	for _, d := range first {
-		again = append(again, d.test)
-	}
-	tests := r.suite.selecting(again)
+	all = compare(r, old, got)
 	other := r
 	other.runtime = runtimes[0]
-	oldAgain, err := o.execute(ctx, other, tests, 1)
-	if err != nil {
-		return nil, nil, err
-	}
-	gotAgain, err := o.execute(ctx, r, tests, 1)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, d := range first {
-		a, b := oldAgain.of(d.test), gotAgain.of(d.test)
-		if a == b && a != absent {
-			continue
+	stocks, ours := []results{old}, []results{got}
+	for len(all) > 0 && len(ours) < tries {
+		var names []string
+		for _, d := range all {
+			names = append(names, d.test)
 		}
-		if a != absent || b != absent {
-			d.stock, d.ours = a, b
+		tests := r.suite.selecting(names)
+		a, err := o.execute(ctx, other, tests, len(stocks))
+		if err != nil {
+			return nil, nil, err
 		}
-		all = append(all, d)
-		again = slices.DeleteFunc(again, func(t string) bool { return t == d.test })
+		b, err := o.execute(ctx, r, tests, len(ours))
+		if err != nil {
+			return nil, nil, err
+		}
+		stocks, ours = append(stocks, a), append(ours, b)
+		var agreed []string
+		all, agreed = remaining(all, stocks, ours)
+		again = append(again, agreed...)
 	}
 	return all, again, nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +64,47 @@ func TestGinkgoOutcomes(t *testing.T) {
 	write(`{"LeafNodeType": "BeforeSuite", "State": "failed", "Failure": {"Message": "no daemon"}}`)
 	if _, err := parseGinkgo("", report); err == nil || !strings.Contains(err.Error(), "no daemon") {
 		t.Errorf("a suite that could not begin gave %v", err)
+	}
+}
+
+// A test that has had one outcome with both, if not in the same try, does not differ.
+func TestTestsThatDifferAreRunAgain(t *testing.T) {
+	first := []results{
+		{"always": passed, "by turns": failed, "late": passed, "neither": failed, "gone": passed},
+		{"always": failed, "by turns": passed, "late": failed, "neither": skipped},
+	}
+	second := []results{
+		{"always": passed, "by turns": passed, "late": passed, "neither": passed},
+		{"always": failed, "by turns": failed, "late": failed, "neither": skipped},
+	}
+	third := []results{{"always": passed, "late": passed, "neither": failed}, {"always": failed, "late": passed, "neither": absent}}
+	all := compare(run{}, first[0], first[1])
+	var stocks, ours []results
+	for i, tc := range []struct {
+		try          []results
+		left, agreed []string
+	}{
+		{first, []string{"always", "by turns", "gone", "late", "neither"}, nil},
+		{second, []string{"always", "gone", "late", "neither"}, []string{"by turns"}},
+		{third, []string{"always", "gone", "neither"}, []string{"late"}},
+	} {
+		stocks, ours = append(stocks, tc.try[0]), append(ours, tc.try[1])
+		var agreed, left []string
+		all, agreed = remaining(all, stocks, ours)
+		for _, d := range all {
+			left = append(left, d.test)
+		}
+		if !slices.Equal(left, tc.left) || !slices.Equal(agreed, tc.agreed) {
+			t.Errorf("after %d tries %q differ, and %q agree, want %q and %q", i+1, left, agreed, tc.left, tc.agreed)
+		}
+	}
+	want := []difference{
+		{test: "always", stock: passed, ours: failed},
+		{test: "gone", stock: passed, ours: absent},
+		{test: "neither", stock: failed, ours: absent},
+	}
+	if diff := cmp.Diff(want, all, cmp.AllowUnexported(difference{}), cmpopts.IgnoreTypes(run{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
