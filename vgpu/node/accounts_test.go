@@ -626,9 +626,7 @@ func TestADrainThatEndsBeforeAKillIsAccounted(t *testing.T) {
 	granted := time.Now()
 	b.tell("work")
 	n.untilState("a", "DRAINING")
-	if err := syscall.Kill(n.pid, syscall.SIGSTOP); err != nil { // it sees no more
-		t.Fatal(err)
-	}
+	pause(t, n.pid) // it sees no more
 	end := time.Now()
 	a.ask("silent", "silent: ok")
 	n.until("it has drained", func() bool { return strings.HasPrefix(a.ask("word", "word: "), "CLOSED") })

@@ -205,7 +205,7 @@ func TestContainersOfOneClaimShareItsMemory(t *testing.T) {
 
 	// After a restart nothing is known of b until it is back.
 	n.stop()
-	b.signal(syscall.SIGSTOP)
+	b.pause()
 	n.start()
 	a.expect("reconnected")
 	a.tell(fmt.Sprint("memory 0 ", gib, " 0"))

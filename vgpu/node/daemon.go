@@ -126,7 +126,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		leaving: make(map[arbiter.ID]*vgpu),
 		gpus:    make(map[arbiter.UUID]*gpuState),
 		pages:   make(map[uint64]*client),
-		fateOf:  fateOf,
+		fateOf:  fateOf, lookPatience: lookPatience,
 		nudging: wire.Msg{Type: wire.Nudge}.Marshal(make([]byte, wire.MsgSize)),
 		events:  newEvents(), gpuWatchers: make(map[chan struct{}]struct{}), policy: cfg.Engine.arbiter().Policy,
 	}

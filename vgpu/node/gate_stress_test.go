@@ -22,7 +22,7 @@ import (
 // is killed and started again.
 func TestGateAndDaemonExcludeUnderStress(t *testing.T) {
 	stress := buildStress(t)
-	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute})
+	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: never})
 	runs, _ := startStress(t, n, stress, 3000)
 	n.until("the clients have submitted some", func() bool {
 		return n.vgpu("stress2").GetUsage().GetSubmissions() > 300
@@ -40,7 +40,7 @@ func TestGateAndDaemonExcludeUnderStress(t *testing.T) {
 // The same without the gate finds violations: the test above can fail.
 func TestStressSeesViolationsWithoutTheGate(t *testing.T) {
 	stress := buildStress(t, "-DVGPU_NO_GATE")
-	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute})
+	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: never})
 	violated := false
 	runs, _ := startStress(t, n, stress, 3000)
 	for _, run := range runs {
@@ -56,7 +56,7 @@ func TestStressSeesViolationsWithoutTheGate(t *testing.T) {
 // submit once they are connected again is of its turns, and excludes each other.
 func TestGateAndDaemonExcludeAfterAnAbsence(t *testing.T) {
 	stress := buildStress(t, "-DABSENCE")
-	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute, absence: time.Millisecond})
+	n := newProcessNode(t, settings{quantum: time.Millisecond, drain: time.Minute, stall: never, absence: time.Millisecond})
 	runs, w := startStress(t, n, stress, 1<<40)
 	submissions := func() uint64 { return n.vgpu("stress2").GetUsage().GetSubmissions() }
 	n.until("the clients have submitted some", func() bool { return submissions() > 300 })

@@ -219,7 +219,7 @@ func TestADrainDoesNotForgetThoseThatDidNotComeBackYet(t *testing.T) {
 	n := newProcessNode(t, settings{})
 	n.create("a")
 	a := n.client("a")
-	a.signal(syscall.SIGSTOP)
+	a.pause()
 	n.cordon(0, "repair")
 	n.kill()
 	n.startProcess()

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -48,6 +49,10 @@ func TestMain(m *testing.M) {
 // patience is how long a test waits for what must happen. Nothing is measured
 // by it: it only ends a test that would hang.
 const patience = 30 * time.Second
+
+// never is a limit of vgpud that no test comes to: nothing depends on how busy the
+// machine is.
+const never = 2 * patience
 
 func gpuUUID(n int) string { return gputest.UUID(n) }
 
@@ -112,7 +117,12 @@ func newDaemon(cfg Config, gpus gpu.Inventory, log *logrus.Entry) (*Daemon, erro
 	if err != nil {
 		return nil, err
 	}
-	return New(cfg, state, nil, gpus, log, Build{Version: "test"})
+	d, err := New(cfg, state, nil, gpus, log, Build{Version: "test"})
+	if err != nil {
+		return nil, err
+	}
+	d.loop.lookPatience = never
+	return d, nil
 }
 
 // daemonMain is a vgpud that can be killed, and may do what systemd's unit lets it.
@@ -124,7 +134,8 @@ func daemonMain() {
 	overrun := os.Getenv("VGPU_NODE_TEST_OVERRUN")
 	quantum, _ := time.ParseDuration(os.Getenv("VGPU_NODE_TEST_QUANTUM"))
 	drain, _ := time.ParseDuration(os.Getenv("VGPU_NODE_TEST_DRAIN"))
-	cfg := settings{gpus: n, quantum: quantum, drain: drain, overrun: overrun}.config(os.Getenv("VGPU_NODE_TEST_STATE"))
+	stall, _ := time.ParseDuration(os.Getenv("VGPU_NODE_TEST_STALL"))
+	cfg := settings{gpus: n, quantum: quantum, drain: drain, stall: stall, overrun: overrun}.config(os.Getenv("VGPU_NODE_TEST_STATE"))
 	if err := cfg.Check(); err != nil {
 		panic(err)
 	}
@@ -133,6 +144,13 @@ func daemonMain() {
 		panic(err)
 	}
 	d.loop.absence, _ = time.ParseDuration(os.Getenv("VGPU_NODE_TEST_ABSENCE")) // shorter than one can be configured
+	late := make(chan os.Signal, 1)
+	signal.Notify(late, recoveryIsLate)
+	go func() {
+		for range late {
+			d.loop.poller.post(d.loop.waitsNoLonger)
+		}
+	}()
 	fmt.Println("ready")
 	if err := d.Serve(context.Background()); err != nil {
 		panic(err)
@@ -154,6 +172,31 @@ type node struct {
 	created  map[string]string
 	quiet    bool
 	log      io.Writer // instead of the test's
+}
+
+// recoveryIsLate tells a daemon that is another process to wait no longer for
+// processes that did not come back.
+const recoveryIsLate = syscall.SIGUSR1
+
+// waitsNoLonger lets the time be over that processes have to come back after a restart.
+func (l *loop) waitsNoLonger() {
+	if l.recovery != nil {
+		l.arm(&l.recovery.deadline, l.now())
+	}
+}
+
+// waitsNoLonger lets the time be over that processes have to come back after a restart.
+func (n *node) waitsNoLonger() {
+	n.t.Helper()
+	var err error
+	if n.daemon == nil {
+		err = syscall.Kill(n.pid, recoveryIsLate)
+	} else {
+		err = n.daemon.call((*loop).waitsNoLonger)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // newNode starts a daemon in this process.
@@ -236,7 +279,7 @@ func (n *node) startProcess() {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), role+"=vgpud", "VGPU_NODE_TEST_STATE="+n.state,
 		"VGPU_NODE_TEST_GPUS="+strconv.Itoa(n.settings.gpus), "VGPU_NODE_TEST_OVERRUN="+n.settings.overrun,
-		"VGPU_NODE_TEST_ABSENCE="+n.settings.absence.String(),
+		"VGPU_NODE_TEST_ABSENCE="+n.settings.absence.String(), "VGPU_NODE_TEST_STALL="+n.settings.stall.String(),
 		"VGPU_NODE_TEST_QUANTUM="+n.settings.quantum.String(), "VGPU_NODE_TEST_DRAIN="+n.settings.drain.String())
 	cmd.Stderr = n.t.Output()
 	out, err := cmd.StdoutPipe()
@@ -456,6 +499,31 @@ func (c *clientProcess) signal(s syscall.Signal) {
 	c.t.Helper()
 	if err := c.cmd.Process.Signal(s); err != nil {
 		c.t.Fatal(err)
+	}
+}
+
+// pause stops the process: it does nothing any more when this returns.
+func (c *clientProcess) pause() {
+	c.t.Helper()
+	pause(c.t, c.cmd.Process.Pid)
+}
+
+// pause stops a child. A signal alone lets its threads go on for a while.
+func pause(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || !status.Stopped() {
+			t.Fatalf("process %d did not stop: %v, %#x", pid, err, status)
+		}
+		return
 	}
 }
 

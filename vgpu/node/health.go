@@ -85,7 +85,7 @@ func (l *loop) lookAtMemory(then func()) {
 		l.log.Warn("the driver does not say how much memory is free; what was known before counts")
 		l.lookedAtMemory()
 	}
-	l.arm(&m.late, l.now()+lookPatience)
+	l.arm(&m.late, l.now()+l.lookPatience)
 	gpus := l.inventory.GPUs()
 	go func() {
 		free := make([]uint64, len(gpus))

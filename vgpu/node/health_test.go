@@ -97,7 +97,7 @@ func TestMemoryIsLookedAtBeforeABindAfterARestart(t *testing.T) {
 	a1, a2 := n.process("a"), n.process("a")
 	a1.ask("start "+n.created["a"], "start: ")
 	a2.ask("start "+n.created["a"], "start: ")
-	a1.signal(syscall.SIGSTOP)
+	a1.pause()
 	n.stop()
 	n.start()
 	a2.expect("reconnected")
@@ -140,7 +140,7 @@ type hangs struct{ gpu.Inventory }
 func (hangs) Free(string) (uint64, error) { select {} }
 
 func TestADriverThatHangsHoldsUpNoBind(t *testing.T) {
-	n := newNode(t, settings{edit: func(l *loop) { l.inventory = hangs{l.inventory} }})
+	n := newNode(t, settings{edit: func(l *loop) { l.inventory, l.lookPatience = hangs{l.inventory}, lookPatience }})
 	n.create("a", "memory=2Gi")
 	n.create("b", "memory=2Gi")
 	for _, name := range []string{"a", "b"} { // the second finds the first look still there

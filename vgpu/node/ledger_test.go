@@ -75,10 +75,20 @@ func (n *node) page(name string) ownPage {
 // ask waits for the answer about the first GPU.
 func (p ownPage) ask(t *testing.T, need uint64, flags wire.MemoryFlag) wire.Msg {
 	t.Helper()
+	p.tell(t, need, flags)
+	return p.answer(t)
+}
+
+func (p ownPage) tell(t *testing.T, need uint64, flags wire.MemoryFlag) {
+	t.Helper()
 	m := wire.Msg{Type: wire.Memory, A: [4]uint64{0, need, uint64(flags), 1}}
 	if _, err := unix.SendmsgN(p.sock, packet(m), nil, nil, unix.MSG_NOSIGNAL); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (p ownPage) answer(t *testing.T) wire.Msg {
+	t.Helper()
 	for {
 		m, _, err := recvMsg(p.sock)
 		if err != nil {
@@ -125,9 +135,12 @@ func TestNothingIsRefusedForWhatWasSeenOnce(t *testing.T) {
 	pid := a.cmd.Process.Pid
 	n.gpus.SetUsed(gpuUUID(0), pid, 100*mib)
 	a.takes(100 * mib)
-	// Whoever takes some makes vgpud look: that is over when this look is.
-	if got, text := a.memory(0, 0, wire.MemoryDriver); got.used != 100*mib {
-		t.Fatalf("%+v %s", got, text)
+	// Whoever takes some makes vgpud look, and look again in a while if two looks differ:
+	// that is over when these are.
+	for range 2 {
+		if got, text := a.memory(0, 0, wire.MemoryDriver); got.used != 100*mib {
+			t.Fatalf("%+v %s", got, text)
+		}
 	}
 	n.gpus.SetUsed(gpuUUID(0), pid, 150*mib)
 	n.gpus.SetUsedOnce(gpuUUID(0), pid, 600*mib)
@@ -185,7 +198,21 @@ func TestAsksOfOneProcessAreBoundedForItAlone(t *testing.T) {
 			t.Fatalf("ask %d got code %d: %s", i, m.Code, m.TextString())
 		}
 	}
-	if m := one.ask(t, mib, wire.MemoryDriver); m.Code != wire.OK {
+	one.tell(t, mib, wire.MemoryDriver)
+	n.until("one's ask waits beside those of the other", func() bool {
+		var waiting []int
+		_ = n.daemon.call(func(l *loop) {
+			for _, c := range l.current[n.idOf("a")].clients {
+				if c.conn != nil {
+					waiting = append(waiting, c.conn.asks)
+				}
+			}
+		})
+		slices.Sort(waiting)
+		return slices.Equal(waiting, []int{0, 1, maxAsks})
+	})
+	end()
+	if m := one.answer(t); m.Code != wire.OK {
 		t.Errorf("code %d: %s", m.Code, m.TextString())
 	}
 }

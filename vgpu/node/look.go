@@ -75,7 +75,7 @@ func (l *loop) beginLook(g *gpuState, said bool, then ...func()) {
 			fn()
 		}
 	}
-	l.arm(&k.late, now+wait+lookPatience)
+	l.arm(&k.late, now+wait+l.lookPatience)
 	inventory := l.inventory
 	go func() {
 		time.Sleep(wait)

@@ -31,6 +31,8 @@ type loop struct {
 	inventory gpu.Inventory
 	memory    memoryLook
 
+	lookPatience time.Duration // lookPatience, but in tests
+
 	openCLOnCPU bool // an OpenCL device that is a CPU stands for a vGPU's first GPU; fixed
 
 	engine   *arbiter.Engine

@@ -56,8 +56,7 @@ func TestALostRecordDoesNotGiveTwoHolders(t *testing.T) {
 		"the store is no database": file(func(path string) error { return os.WriteFile(path, bytes.Repeat([]byte("text "), 9999), 0o600) }),
 	} {
 		t.Run(what, func(t *testing.T) {
-			t.Parallel() // waits for the reconnection deadline
-			n := newProcessNode(t, settings{drain: reconnect})
+			n := newProcessNode(t, settings{})
 			dir := n.create("a")
 			n.create("b")
 			a, b := n.client("a"), n.client("b")
@@ -76,6 +75,7 @@ func TestALostRecordDoesNotGiveTwoHolders(t *testing.T) {
 			}
 			a.expect("reconnected")
 			b.expect("reconnected")
+			n.waitsNoLonger()
 			n.until("the GPU is given to whoever had it", func() bool { return n.gpu(0).GetState() != "CORDONED" })
 			if g := n.gpu(0); g.GetHolder() != strings.Split(filepath.Base(dir), "-")[0] {
 				t.Errorf("%v", g)
@@ -93,6 +93,7 @@ func TestALostRecordDoesNotGiveTwoHolders(t *testing.T) {
 			n.startProcess()
 			a.expect("reconnected")
 			b.expect("reconnected")
+			n.waitsNoLonger() // it may have been killed before it had made a new record
 			b.tell("work")
 			n.until("b waits", func() bool { return n.gpu(0).GetPending() == 1 })
 			if b.passed() {
@@ -109,8 +110,7 @@ func TestALostRecordDoesNotGiveTwoHolders(t *testing.T) {
 }
 
 func TestALostRecordWithoutADirectoryHoldsUpTheOthersForAWhileOnly(t *testing.T) {
-	t.Parallel() // waits for the reconnection deadline
-	n := newProcessNode(t, settings{drain: reconnect})
+	n := newProcessNode(t, settings{})
 	dir := n.create("a")
 	n.create("b")
 	n.kill()
@@ -123,7 +123,12 @@ func TestALostRecordWithoutADirectoryHoldsUpTheOthersForAWhileOnly(t *testing.T)
 	if g := n.gpu(0); g.GetState() != "CORDONED" {
 		t.Errorf("the GPU is %s", g.GetState())
 	}
-	n.client("b").ask("work", "work: passed")
+	b := n.process("b")
+	b.ask("start "+n.created["b"], "start: ")
+	b.tell("bind")
+	n.waitsNoLonger()
+	b.expect("bind: GPU-")
+	b.ask("work", "work: passed")
 	n.until("the record is removed", func() bool { return n.stored(recordBucket)[name] == nil })
 }
 

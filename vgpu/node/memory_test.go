@@ -363,7 +363,7 @@ func TestWhatTheDriverNeedsForAProcessIsCharged(t *testing.T) {
 // A driver that does not say who uses what keeps an ask for a while, and the
 // turns of nobody.
 func TestADriverThatHangsKeepsNoAskForEver(t *testing.T) {
-	n := newNode(t, settings{})
+	n := newNode(t, settings{edit: func(l *loop) { l.lookPatience = lookPatience }})
 	n.create("a", "memory=1Gi")
 	a := n.client("a")
 	end := n.gpus.Hang()
@@ -430,15 +430,14 @@ func TestTheLedgerOutlivesVgpud(t *testing.T) {
 
 // What a process has that is not back is not known, so nothing is leased.
 func TestNothingIsLeasedBeforeAllProcessesAreBack(t *testing.T) {
-	t.Parallel() // waits for the reconnection deadline
-	n := newProcessNode(t, settings{drain: 100 * time.Millisecond})
+	n := newProcessNode(t, settings{})
 	n.create("a", "memory=100Mi")
 	n.create("b")
 	n.create("c", "memory=1Gi")
 	a1, a2, b, c := n.client("a"), n.client("a"), n.client("b"), n.client("c")
 	a1.takes(80 * mib)
 	n.kill()
-	a1.signal(syscall.SIGSTOP)
+	a1.pause()
 	n.startProcess()
 	for _, p := range []*clientProcess{a2, b, c} {
 		p.expect("reconnected")
@@ -484,13 +483,12 @@ func TestWhatAProcessTookWhileVgpudWasAwayCountsIfItMay(t *testing.T) {
 
 // Of a process that is given up after a restart, the driver knows what it has.
 func TestOfAProcessThatIsGivenUpTheDriversNumberCounts(t *testing.T) {
-	t.Parallel() // waits for the reconnection deadline
-	n := newNode(t, settings{drain: 100 * time.Millisecond})
+	n := newNode(t, settings{})
 	n.create("a", "memory=100Mi")
 	a1, a2 := n.client("a"), n.client("a")
 	a1.takes(80 * mib)
 	n.stop()
-	a1.signal(syscall.SIGSTOP)
+	a1.pause()
 	n.start()
 	a2.expect("reconnected")
 	a2.tell(fmt.Sprint("memory 0 ", 50*mib, " 0"))
@@ -500,6 +498,7 @@ func TestOfAProcessThatIsGivenUpTheDriversNumberCounts(t *testing.T) {
 		return seen
 	})
 	n.gpus.SetUsed(gpuUUID(0), a1.cmd.Process.Pid, 90*mib)
+	n.waitsNoLonger()
 	if line := a2.expect("memory: "); !strings.HasPrefix(line, fmt.Sprintf("code=%d index=0 limit=%d used=%d ", wire.ErrMemory, 100*mib, 90*mib)) {
 		t.Fatal(line)
 	}

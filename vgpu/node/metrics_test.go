@@ -4,9 +4,11 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,7 +19,9 @@ func TestMetricsAreServed(t *testing.T) {
 		n := &node{t: t, state: filepath.Join(t.TempDir(), "vgpu"), created: map[string]string{}, settings: settings{gpus: 1}}
 		address := filepath.Join(n.state, "metrics.sock")
 		if kind == "tcp" {
-			l, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+			// A port that is free, of an address that nobody else uses.
+			pid := os.Getpid()
+			l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+pid>>16, pid>>8&0xff, pid&0xff))
 			if err != nil {
 				t.Fatal(err)
 			}

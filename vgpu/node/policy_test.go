@@ -92,7 +92,7 @@ func TestNoPolicyChangesDuringTheRecovery(t *testing.T) {
 	n := newProcessNode(t, settings{})
 	n.create("a")
 	a := n.client("a")
-	a.signal(syscall.SIGSTOP)
+	a.pause()
 	n.kill()
 	n.startProcess()
 	_, err := n.control.SetPolicy(t.Context(), &v1.SetPolicyRequest{Policy: "fair"})

@@ -96,6 +96,35 @@ func TestAHolderThatDiedWhileVgpudWasAwayHoldsNothing(t *testing.T) {
 }
 
 func TestNothingIsGrantedBeforeAStoppedProcessIsGivenUp(t *testing.T) {
+	n := newProcessNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	n.kill()
+	a.pause()
+	n.startProcess()
+	b.expect("reconnected")
+	if g := n.gpu(0); g.GetState() != "CORDONED" || !strings.Contains(g.GetReason(), "restarted") {
+		t.Errorf("GPU: %v", g)
+	}
+	if b.passed() {
+		t.Fatal("b was granted before a was back")
+	}
+	n.waitsNoLonger()
+	b.expect("work: passed") // an overrun like any other
+	// When it is back its open word gets it no turn.
+	a.signal(syscall.SIGCONT)
+	a.expect("reconnected")
+	a.ask("silent", "silent: ok")
+	n.until("the word of a is closed", func() bool { return strings.HasPrefix(a.ask("word", "word: "), "CLOSED") })
+	b.ask("done", "done: ")
+	a.ask("work", "work: passed")
+}
+
+func TestAProcessThatDoesNotComeBackIsGivenUp(t *testing.T) {
 	t.Parallel() // waits for the reconnection deadline
 	n := newProcessNode(t, settings{drain: 100 * time.Millisecond})
 	n.create("a")
@@ -105,23 +134,9 @@ func TestNothingIsGrantedBeforeAStoppedProcessIsGivenUp(t *testing.T) {
 	b.tell("work")
 	n.untilState("b", "PENDING")
 	n.kill()
-	a.signal(syscall.SIGSTOP)
+	a.pause()
 	n.startProcess()
-	b.expect("reconnected")
-	if g := n.gpu(0); g.GetState() != "CORDONED" || !strings.Contains(g.GetReason(), "restarted") {
-		t.Errorf("GPU: %v", g)
-	}
-	if b.passed() {
-		t.Fatal("b was granted before a was back")
-	}
-	b.expect("work: passed") // an overrun like any other
-	// When it is back its open word gets it no turn.
-	a.signal(syscall.SIGCONT)
-	a.expect("reconnected")
-	a.ask("silent", "silent: ok")
-	n.until("the word of a is closed", func() bool { return strings.HasPrefix(a.ask("word", "word: "), "CLOSED") })
-	b.ask("done", "done: ")
-	a.ask("work", "work: passed")
+	b.expect("work: passed")
 }
 
 func TestARestartInADrainFinishesIt(t *testing.T) {
@@ -159,7 +174,7 @@ func anOverrunIsBackFirst(t *testing.T, annotations ...string) (n *node, a, b, c
 	n.untilState("b", "HOLDING")
 	n.kill()
 	n.settings = settings{gpus: 1} // no quantum and no drain ends by itself
-	b.signal(syscall.SIGSTOP)
+	b.pause()
 	c.tell("work")
 	n.startProcess()
 	a.expect("reconnected")
@@ -291,7 +306,7 @@ func TestADeleteRightAfterARestartDoesNotForgetWhatRuns(t *testing.T) {
 	b.tell("work")
 	n.untilState("b", "PENDING")
 	n.kill()
-	a.signal(syscall.SIGSTOP) // so that it is not back before the Delete
+	a.pause() // so that it is not back before the Delete
 	n.startProcess()
 	n.delete("a")
 	b.expect("reconnected")

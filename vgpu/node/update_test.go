@@ -217,7 +217,7 @@ func TestNoGuaranteeGrowsDuringTheRecovery(t *testing.T) {
 	n.create("a")
 	n.create("b")
 	a := n.client("a")
-	a.signal(syscall.SIGSTOP)
+	a.pause()
 	n.kill()
 	n.startProcess()
 	if _, err := n.update("b", "min-share=0.1"); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "try again") {

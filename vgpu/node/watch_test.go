@@ -146,6 +146,7 @@ func TestWatchTellsWhatHappensToAVGPU(t *testing.T) {
 	b.ask("work", "work: passed")
 	b.ask("done", "done: ")
 	a.kill()
+	n.untilState("a", "UNBOUND") // vgpud has seen that it died
 	n.delete("a")
 	var last uint64
 	var got []string
