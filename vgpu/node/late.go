@@ -31,11 +31,10 @@ func (l *loop) sampleHeld(v *vgpu, now time.Duration) {
 	}
 }
 
-// heldOfLate is which part of the last second v held its GPUs, in millionths. Where
+// heldOfLate is which part of the second before now v held its GPUs, in millionths. Where
 // the samples are older, because one turn went on all the time, it is taken as
 // evenly spread from then until its last work.
-func (l *loop) heldOfLate(v *vgpu) uint64 {
-	now := l.now()
+func (l *loop) heldOfLate(v *vgpu, now time.Duration) uint64 {
 	held := l.heldSoFar(v, now)
 	from := v.late.samples[1]
 	if now-from.at < lateWindow/2 && v.late.samples[0].at != 0 {

@@ -326,7 +326,7 @@ func (l *loop) usage(c *conn, m *wire.Msg) {
 	}
 	l.lookNowAndAgain(uuid)
 	_, used := l.memoryOn(v, uuid)
-	answer.A = [4]uint64{l.memoryLimit(v, uuid), used, l.heldOfLate(v)}
+	answer.A = [4]uint64{l.memoryLimit(v, uuid), used, l.heldOfLate(v, l.now())}
 	answer.Others = l.memoryOfOthers(v, uuid)
 	all, asker := v.processesOn(uuid), c.observer.process
 	rest := l.observerRests(c, askCost(len(all)))
