@@ -27,7 +27,7 @@ func (i *inventory) Watch(ctx context.Context, changes chan<- gpu.Health) {
 	for _, g := range i.gpus {
 		uuids = append(uuids, g.UUID)
 	}
-	watch(ctx, i, uuids, ticker.C, changes)
+	watch(ctx, i, uuids, i.patience, ticker.C, changes)
 }
 
 var errClosed = errors.New("NVML is closed")

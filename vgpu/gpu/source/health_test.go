@@ -5,6 +5,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"math"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -34,8 +35,20 @@ type suffering struct {
 }
 
 // suffer makes a machine, injects what is said, and watches it. The first
-// healths are still to be read.
+// healths are still to be read. No GPU is silent, however late a look ends.
 func suffer(t *testing.T, gpus int, poll time.Duration, inject ...string) *suffering {
+	t.Helper()
+	return sufferWith(t, math.MaxInt, gpus, poll, inject...)
+}
+
+// sufferSilence is suffer where a GPU is silent that does not answer: for longer than a
+// GPU that does may take on a busy machine.
+func sufferSilence(t *testing.T) *suffering {
+	t.Helper()
+	return sufferWith(t, 30, 2, 100*time.Millisecond)
+}
+
+func sufferWith(t *testing.T, patience, gpus int, poll time.Duration, inject ...string) *suffering {
 	t.Helper()
 	s := &suffering{T: t, root: simulatedRoot(t), machine: filepath.Join(t.TempDir(), "machine"), changes: make(chan gpu.Health)}
 	s.tool("create", "--gpus", fmt.Sprint(gpus), "--memory", "1Gi", s.machine)
@@ -54,6 +67,7 @@ func suffer(t *testing.T, gpus int, poll time.Duration, inject ...string) *suffe
 		t.Fatal(err)
 	}
 	s.inv = inv
+	inv.(*inventory).patience = patience
 	before := runtime.NumGoroutine()
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
@@ -227,10 +241,11 @@ func TestALostGPUIsToldAtOnce(t *testing.T) {
 func TestEventsBesideALostGPU(t *testing.T) {
 	s := suffer(t, 2, 500*time.Millisecond)
 	s.first(2)
-	s.inject("--gpu", "1", "--lost", "on", "--xid", "79")
-	if h := s.next(); h.UUID != s.uuid(1) || h.Down == "" {
+	s.inject("--gpu", "1", "--xid", "79")
+	if h := s.next(); h.UUID != s.uuid(1) || h.Xid != 79 || h.Down == "" {
 		t.Fatalf("%+v", h)
 	}
+	s.inject("--gpu", "1", "--lost", "on")
 	s.want("NVML does not reach it: GPU is lost", "")
 	for range 3 {
 		s.inject("--gpu", "0", "--xid", "31")
@@ -294,7 +309,7 @@ func TestADriverWithoutEventsIsPolledAndSaysSoOnce(t *testing.T) {
 // One GPU's calls hang. The other's state is told, its memory can be read, and the
 // watch ends; only Close can not do its work.
 func TestAHangingDriverHoldsUpNobody(t *testing.T) {
-	s := suffer(t, 2, 100*time.Millisecond)
+	s := sufferSilence(t)
 	s.first(2)
 	s.inject("--gpu", "0", "--hang", "on")
 	if h := s.next(); h.UUID != s.uuid(0) || h.Cordon != "the driver does not answer for this GPU" {
@@ -312,7 +327,7 @@ func TestAHangingDriverHoldsUpNobody(t *testing.T) {
 }
 
 func TestAHangIsOver(t *testing.T) {
-	s := suffer(t, 2, 100*time.Millisecond)
+	s := sufferSilence(t)
 	s.first(2)
 	s.inject("--gpu", "1", "--hang", "on")
 	s.want("", "the driver does not answer for this GPU")

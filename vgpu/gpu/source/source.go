@@ -72,12 +72,13 @@ type inventory struct {
 	lost    int           // GPUs that can not be told about
 	driver  gpu.Driver
 
-	poll    time.Duration
-	log     func(format string, args ...any)
-	there   map[string]bool // functions of the library, of optional
-	calls   calls
-	unheard []atomic.Bool // devices that were lost when they were to be registered for events
-	back    chan struct{} // has one when one of them is there again
+	poll     time.Duration
+	patience int // lookPatience, but in tests
+	log      func(format string, args ...any)
+	there    map[string]bool // functions of the library, of optional
+	calls    calls
+	unheard  []atomic.Bool // devices that were lost when they were to be registered for events
+	back     chan struct{} // has one when one of them is there again
 }
 
 var (
@@ -156,7 +157,7 @@ func open(cfg Config, name string, lib nvml.Interface) (_ *inventory, retErr err
 			_ = lib.Shutdown()
 		}
 	}()
-	i := &inventory{name: name, lib: lib, poll: cfg.Poll, log: cfg.Log}
+	i := &inventory{name: name, lib: lib, poll: cfg.Poll, patience: lookPatience, log: cfg.Log}
 	i.there = map[string]bool{}
 	for _, name := range optional {
 		i.there[name] = lib.Extensions().LookupSymbol(name) == nil

@@ -10,8 +10,8 @@ import (
 	"github.com/vgpu-shim/vgpu/vgpu/gpu"
 )
 
-// patience is how many looks in a row a GPU may owe before it counts as silent.
-const patience = 3
+// lookPatience is how many looks in a row a GPU may owe before it counts as silent.
+const lookPatience = 3
 
 // prober is whom a watcher asks. Both calls may block for ever: each is made on
 // a goroutine of its own.
@@ -57,6 +57,8 @@ type watcher struct {
 	gpus    []watched
 	found   chan found
 	changes chan<- gpu.Health
+	// patience is how many looks in a row a GPU may owe before it counts as silent.
+	patience int
 }
 
 // found is what a look has found.
@@ -66,9 +68,9 @@ type found struct {
 }
 
 // watch watches the GPUs with these UUIDs until ctx ends. At each tick it looks
-// at all of them.
-func watch(ctx context.Context, p prober, uuids []string, ticks <-chan time.Time, changes chan<- gpu.Health) {
-	w := &watcher{prober: p, gpus: make([]watched, len(uuids)), changes: changes}
+// at all of them. One that owes as many looks as patience says counts as silent.
+func watch(ctx context.Context, p prober, uuids []string, patience int, ticks <-chan time.Time, changes chan<- gpu.Health) {
+	w := &watcher{prober: p, gpus: make([]watched, len(uuids)), changes: changes, patience: patience}
 	// One look of a GPU at a time: who has looked never waits for us.
 	w.found = make(chan found, len(uuids))
 	for n, uuid := range uuids {
@@ -134,7 +136,7 @@ func (w *watcher) tick(ctx context.Context) bool {
 			w.look(n)
 			continue
 		}
-		if g.owed++; g.owed < patience || g.state.silent {
+		if g.owed++; g.owed < w.patience || g.state.silent {
 			continue
 		}
 		g.state.silent = true

@@ -71,7 +71,7 @@ func play(t *testing.T, p *puppet) *stage {
 		uuids = append(uuids, string(rune('A'+n)))
 	}
 	go func() {
-		watch(ctx, p, uuids, s.ticks, s.changes)
+		watch(ctx, p, uuids, lookPatience, s.ticks, s.changes)
 		close(over)
 	}()
 	t.Cleanup(func() {
@@ -189,7 +189,7 @@ func TestAnEventBeforeTheFirstLookIsNotLost(t *testing.T) {
 // GPU A does not answer. B is told all the same, and A is cordoned until it does.
 func TestAGPUThatDoesNotAnswerHoldsUpNobody(t *testing.T) {
 	s := play(t, newPuppet(2))
-	for look := range patience {
+	for look := range lookPatience {
 		s.readings[1] <- reading{uncorrected: uint64(look)}
 		if h := s.next(); h.UUID != "B" {
 			t.Fatalf("%+v", h)
