@@ -14,6 +14,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/vgpu-shim/vgpu/vgpu/kube/vgpud"
 )
 
 // DriverName is the driver's name in the API, and the domain of its attributes.
@@ -64,6 +66,8 @@ type Config struct {
 
 	Log     *logrus.Entry
 	Metrics prometheus.Registerer // nil: nobody wants any
+
+	answer, firstWord time.Duration // vgpud.AnswerTimeout and firstWord, but in tests
 }
 
 // DefaultConfig is a configuration without flags.
@@ -73,6 +77,7 @@ func DefaultConfig() Config {
 		PluginDir: "/var/lib/kubelet/plugins/" + DriverName, RegistryDir: "/var/lib/kubelet/plugins_registry",
 		CDIDir: "/var/run/cdi", Sysfs: "/sys",
 		Order: FirstFit, Oversubscription: 1, DefaultShare: 10, Absence: 10 * time.Second, StatusInterval: time.Minute,
+		answer: vgpud.AnswerTimeout, firstWord: firstWord,
 	}
 }
 

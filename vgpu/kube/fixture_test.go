@@ -64,6 +64,9 @@ func (p *place) config() Config {
 	cfg.NodeName, cfg.Address = testNode, filepath.Join(p.dir, "vgpu", "vgpud.sock")
 	cfg.PluginDir, cfg.RegistryDir, cfg.CDIDir = filepath.Join(p.dir, "plugin"), filepath.Join(p.dir, "registry"), filepath.Join(p.dir, "cdi")
 	cfg.Sysfs = filepath.Join(p.dir, "sys")
+	// A vgpud that is stopped refuses at once. One that runs answers, however busy the
+	// machine is.
+	cfg.answer, cfg.firstWord = 2*kubetest.Patience, 2*kubetest.Patience
 	log := logrus.New()
 	log.SetOutput(os.Stderr)
 	if p.t != nil {

@@ -101,7 +101,7 @@ func devices(uid types.UID, results []resourceapi.DeviceRequestAllocationResult)
 // gpus are those of the node. A driver that has just been started may be a little
 // ahead of vgpud's word.
 func (d *Driver) gpus(ctx context.Context) ([]*v1.GPU, error) {
-	ctx, cancel := context.WithTimeout(ctx, firstWord)
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.firstWord)
 	defer cancel()
 	for {
 		now, changed := d.snapshot()
@@ -125,7 +125,7 @@ func (d *Driver) gpus(ctx context.Context) ([]*v1.GPU, error) {
 
 // ask puts a question to vgpud.
 func (d *Driver) ask(ctx context.Context, question func(context.Context, v1.ControlClient) error) error {
-	return vgpud.Address(d.cfg.Address).Ask(ctx, question)
+	return vgpud.Address(d.cfg.Address).AskWithin(ctx, d.cfg.answer, question)
 }
 
 // promising is the claim of r as vgpud is told it: with the memory that the scheduler

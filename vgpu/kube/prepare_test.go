@@ -277,13 +277,23 @@ func TestAVgpudThatLostItsStoreIsToldAgain(t *testing.T) {
 	kubetest.Until(t, "vgpud knows the claim", func() bool { return cmp.Equal(had, r.claims(), protocmp.Transform()) })
 }
 
+// watchesClaims says whether the driver watches a claim.
+func (r *running) watchesClaims() bool {
+	for _, a := range r.client.Actions() {
+		if a.Matches("watch", "resourceclaims") {
+			return true
+		}
+	}
+	return false
+}
+
 func TestASecondPodSharesAClaim(t *testing.T) {
 	for _, tc := range []struct {
 		description string
 		meanwhile   func(*running)
 	}{
 		{"while the driver runs", func(*running) {}},
-		{"after it was restarted", func(r *running) { r.driver.stop(); r.start(nil) }},
+		{"after it was restarted", func(r *running) { r.driver.stop(); r.client.ClearActions(); r.start(nil) }},
 	} {
 		t.Run(tc.description, func(t *testing.T) {
 			c := claimWith("train", result("gpu", 0, "4Gi", "25"))
@@ -296,6 +306,9 @@ func TestASecondPodSharesAClaim(t *testing.T) {
 			if _, err := r.resolve(podB, "uid-train", "gpu"); err == nil || !strings.Contains(err.Error(), "not for the pod ml/pod-b") {
 				t.Errorf("a pod for which it is not reserved: %v", err)
 			}
+			// Unlike an API server this one tells nobody what was written between a list
+			// and the watch that follows it.
+			kubetest.Until(t, "the driver watches the claim", r.watchesClaims)
 			c = c.DeepCopy()
 			c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "pod-b", UID: "pod-b-uid"})
 			if _, err := r.client.ResourceV1().ResourceClaims("ml").UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {

@@ -146,10 +146,15 @@ func (p *place) resolve(uid, name string) (out *v1.ResolveClaimsResponse, err er
 // gives is what the shim gets for a container, without the prefix.
 func (p *place) gives(uid, name string) map[string]string {
 	p.t.Helper()
-	resp, err := p.resolve(uid, name)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	var resp *v1.ResolveClaimsResponse
+	// vgpud waits for what the plugin tells it, but not for ever.
+	kubetest.Until(p.t, "vgpud knows what "+name+" gets", func() (ok bool) {
+		var err error
+		if resp, err = p.resolve(uid, name); err != nil {
+			p.t.Log(err)
+		}
+		return err == nil
+	})
 	out := map[string]string{}
 	for k, v := range resp.GetAnnotations() {
 		out[strings.TrimPrefix(k, "vgpu-shim.dev/")] = v
@@ -244,7 +249,11 @@ func TestWhatCanNotBeGivenIsSaid(t *testing.T) {
 		{"more-share", ask{gpus: 1, share: 101}, "they ask for 101 percent of the time of each GPU: ask for at most 100 in vgpu-shim.dev/share"},
 	} {
 		p.kubelet.admit("pod-"+tc.name, "main", tc.ask)
-		_, err := p.resolve("pod-"+tc.name, "main")
+		var err error
+		kubetest.Until(t, "vgpud knows of "+tc.name, func() bool {
+			_, err = p.resolve("pod-"+tc.name, "main")
+			return !errdefs.IsNotFound(err)
+		})
 		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "limits of container main: "+tc.says) {
 			t.Errorf("%s: %v, want one that says %q", tc.name, err, tc.says)
 		}

@@ -16,8 +16,8 @@ import (
 	v1 "github.com/vgpu-shim/vgpu/vgpu/api/v1"
 )
 
-// answerTimeout is for one question to vgpud, which answers from memory.
-const answerTimeout = 5 * time.Second
+// AnswerTimeout is for one question to vgpud, which answers from memory.
+const AnswerTimeout = 5 * time.Second
 
 // Unreachable says that vgpud gave no answer.
 type Unreachable struct {
@@ -44,7 +44,12 @@ type Address string
 
 // Ask puts a question. The error is vgpud's, of package errdefs, or Unreachable.
 func (a Address) Ask(ctx context.Context, question func(context.Context, v1.ControlClient) error) error {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	return a.AskWithin(ctx, AnswerTimeout, question)
+}
+
+// AskWithin is Ask with a limit of its own.
+func (a Address) AskWithin(ctx context.Context, limit time.Duration, question func(context.Context, v1.ControlClient) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	client, err := a.dial(ctx)
 	if err != nil {
@@ -63,7 +68,7 @@ func (a Address) Follow(ctx context.Context, saw func(*v1.InfoResponse, []*v1.GP
 	}
 	defer client.Close()
 	control := v1.NewControlClient(client)
-	limited, cancel := context.WithTimeout(ctx, answerTimeout)
+	limited, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	info, err := control.Info(limited, &v1.InfoRequest{})
 	if err != nil {
