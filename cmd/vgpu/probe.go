@@ -26,6 +26,10 @@ import (
 	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
+// tidyLimit is how long it may take at least to remove what a container left, in each
+// of its steps: a short --timeout is no reason to leave it.
+const tidyLimit = 10 * time.Second
+
 // probed is what came of a container, and what it saw.
 type probed struct {
 	absent error // nothing could be tried
@@ -142,11 +146,12 @@ func (m machine) try(ctx context.Context) *probed {
 	p.err = err
 	// A context of its own: that one may be what ended. What is gone is an error, too.
 	after := context.WithoutCancel(ctx)
+	tidy := max(2*m.limit, tidyLimit)
 	if err != nil {
-		_, _ = ctr(after, 2*m.limit, "task", "delete", "--force", id)
-		_, _ = ctr(after, 2*m.limit, "container", "delete", id)
+		_, _ = ctr(after, tidy, "task", "delete", "--force", id)
+		_, _ = ctr(after, tidy, "container", "delete", id)
 	}
-	_, _ = ctr(after, 2*m.limit, "namespaces", "remove", id)
+	_, _ = ctr(after, tidy, "namespaces", "remove", id)
 	return p
 }
 
