@@ -228,11 +228,11 @@ func (v *vgpud) settles(want int) {
 	}
 }
 
-// connections is how many stand, and how many ever did.
-func (v *vgpud) connections() (now, ever int) {
+// ever is how many connections there have been.
+func (v *vgpud) ever() int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return len(v.conns), v.accepted
+	return v.accepted
 }
 
 // questions are those since the last call.
