@@ -605,9 +605,11 @@ CUresult cuStreamCreate(CUstream *s, unsigned int flags)
 
 CUresult cuStreamDestroy_v2(CUstream s)
 {
+	int error = get(&destroy_error); /* once: the test may end the error just then */
+
 	READY;
-	if (get(&destroy_error))
-		return get(&destroy_error);
+	if (error)
+		return error;
 	pthread_mutex_lock(&lock);
 	if (s->capturing && s->origin)
 		captures--;
@@ -652,10 +654,12 @@ CUresult cuCtxSynchronize(void)
 
 CUresult cuEventCreate(CUevent *e, unsigned int flags)
 {
+	int error = get(&event_error); /* once, as above */
+
 	READY;
 	(void)flags;
-	if (get(&event_error))
-		return get(&event_error);
+	if (error)
+		return error;
 	*e = calloc(1, sizeof(**e));
 	(*e)->alive = 1;
 	pthread_mutex_lock(&lock);
