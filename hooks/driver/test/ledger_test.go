@@ -106,13 +106,15 @@ func (l *ledger) lease(c *client, gpu, need uint64) bool {
 }
 
 func (l *ledger) answer(c *client, m wire.Msg) {
+	// First: who sees the count may make it silent for the questions after that.
+	silent := l.silent.Load()
 	looks := wire.MemoryFlag(m.A[2])&wire.MemoryDriver != 0
 	if looks {
 		l.told.Add(1)
 	} else {
 		l.asked.Add(1)
 	}
-	if l.silent.Load() || looks && m.A[3] == 0 && l.late.Load() {
+	if silent || looks && m.A[3] == 0 && l.late.Load() {
 		return
 	}
 	if l.removed.Load() {
