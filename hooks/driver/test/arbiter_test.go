@@ -61,16 +61,20 @@ func newArbiter(t testing.TB) *arbiter {
 	return a
 }
 
-// back starts to listen.
+// back starts to listen, under another name until it does: who finds that nobody
+// listens opens the gate.
 func (a *arbiter) back() {
 	a.t.Helper()
 	sock := filepath.Join(a.dir, wire.Socket)
-	_ = os.Remove(sock) // of an earlier one
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: sock, Net: "unixpacket"})
+	making := filepath.Join(a.dir, "."+wire.Socket)
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: making, Net: "unixpacket"})
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false) // as if it was killed
+	if err := os.Rename(making, sock); err != nil {
+		a.t.Fatal(err)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.listener = l
