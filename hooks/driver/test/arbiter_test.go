@@ -110,9 +110,9 @@ func (a *arbiter) hangUp() {
 	a.conns = nil
 }
 
-// pageIn is the page that came along with a HELLO, or a new one and its
-// descriptor.
-func (a *arbiter) pageIn(oob []byte) (*wire.Page, []int, error) {
+// pageIn is the page that came along with a HELLO, or a new one of that number and
+// its descriptor.
+func (a *arbiter) pageIn(oob []byte, number uint64) (*wire.Page, []int, error) {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return nil, nil, err
@@ -130,7 +130,7 @@ func (a *arbiter) pageIn(oob []byte) (*wire.Page, []int, error) {
 		page, err := wire.MapPage(fds[0])
 		return page, nil, err
 	}
-	page, fd, err := wire.NewPage(uint64(a.hellos.Load()))
+	page, fd, err := wire.NewPage(number)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -155,12 +155,12 @@ func (a *arbiter) serve(conn *net.UnixConn) {
 		}
 		switch m.Type {
 		case wire.Hello:
-			a.hellos.Add(1)
+			number := uint64(a.hellos.Add(1))
 			if a.gone.Load() {
 				c.send(wire.Msg{Type: wire.Refused, Code: wire.ErrRemoved})
 				return
 			}
-			page, fds, err := a.pageIn(oob[:oobn])
+			page, fds, err := a.pageIn(oob[:oobn], number)
 			if err != nil {
 				a.t.Error(err)
 				return

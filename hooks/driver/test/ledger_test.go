@@ -16,20 +16,20 @@ const mib = 1 << 20
 type ledger struct {
 	mu      sync.Mutex
 	limit   [wire.MaxUUIDs]uint64
-	chunk   uint64 // leased at a time, where there is room
-	others  uint64 // used of the limit by other vGPUs
-	seen    uint64 // of own, at the last look
-	clients map[*client]bool
-	silent  atomic.Bool   // nothing is answered
-	removed atomic.Bool   // everything is refused
-	asked   atomic.Int32  // questions
-	told    atomic.Int32  // times that a process said that the driver's own use has changed
-	own     atomic.Uint64 // what the driver itself uses
-	late    atomic.Bool   // a look that nobody waits for comes to no end
+	chunk   uint64             // leased at a time, where there is room
+	others  uint64             // used of the limit by other vGPUs
+	seen    uint64             // of own, at the last look
+	clients map[uint64]*client // by their page's number
+	silent  atomic.Bool        // nothing is answered
+	removed atomic.Bool        // everything is refused
+	asked   atomic.Int32       // questions
+	told    atomic.Int32       // times that a process said that the driver's own use has changed
+	own     atomic.Uint64      // what the driver itself uses
+	late    atomic.Bool        // a look that nobody waits for comes to no end
 }
 
 func newLedger() *ledger {
-	l := &ledger{chunk: 64 * mib, clients: map[*client]bool{}}
+	l := &ledger{chunk: 64 * mib, clients: map[uint64]*client{}}
 	for i := range l.limit {
 		l.limit[i] = 1 << 40
 	}
@@ -42,21 +42,24 @@ func (l *ledger) set(gpu int, limit uint64) {
 	l.limit[gpu] = limit
 }
 
-// came and left: a process without a page has no lease.
+// came and left: a process without a page has no lease. One that comes back with its
+// page is the same, whether or not its connection before was found to have ended.
 func (l *ledger) came(c *client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.clients[c] = true
+	l.clients[c.page.Client()] = c
 }
 
 func (l *ledger) left(c *client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.clients, c)
+	if id := c.page.Client(); l.clients[id] == c {
+		delete(l.clients, id)
+	}
 }
 
 func (l *ledger) sum(gpu uint64) (leased, used uint64) {
-	for c := range l.clients {
+	for _, c := range l.clients {
 		m := &c.page.Memory()[gpu]
 		n := m.Leased.Load()
 		leased += n
@@ -74,7 +77,7 @@ func recall(c *client, gpu uint64) {
 func (l *ledger) recallAll(gpu uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for c := range l.clients {
+	for _, c := range l.clients {
 		recall(c, gpu)
 	}
 }
@@ -96,7 +99,7 @@ func (l *ledger) lease(c *client, gpu, need uint64) bool {
 			m.Credit.Add(n)
 			return true
 		}
-		for other := range l.clients {
+		for _, other := range l.clients {
 			if !again && other != c {
 				recall(other, gpu)
 			}
