@@ -548,6 +548,16 @@ static void print_gap(uint32_t *before)
 	}
 }
 
+/* As wire.h says: 2^i <= ns < 2^(i+1), the last all longer ones. */
+static int bucket_of(uint64_t ns)
+{
+	int i = 0;
+
+	while (i < VGPU_GAPS - 1 && ns >= UINT64_C(2) << i)
+		i++;
+	return i;
+}
+
 static void gap(uint64_t ns)
 {
 	submit();
@@ -572,9 +582,12 @@ static void gaps(void)
 		CHECK(page->gap_ns >= UINT64_C(1) << 40 && page->idle_ns - idle_ns == page->gap_ns);
 	}
 	print_gap(before);
-	/* Between 2^30 and 2^31 ns, if the two submissions are not 0.5 s apart. */
+	/* Between 2^30 and 2^31 ns, or longer if this thread was held up. */
 	gap(UINT64_C(3) << 29);
+	CHECK(page->gap_ns >= UINT64_C(3) << 29);
+	before[bucket_of(page->gap_ns)]++;
 	print_gap(before);
+	say("one more in its bucket");
 	CHECK(vgpu_gate_try_idle());
 	say("idle");
 	await(); /* taken, and granted again */
