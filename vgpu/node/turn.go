@@ -21,7 +21,7 @@ type turn struct {
 	taking  bool          // somebody waits: take the words as soon as all are idle
 	wanted  bool          // likewise, also after a revoke
 	linger  time.Duration // ... and were for so long
-	since   time.Duration // when taking began
+	since   time.Duration // when somebody began to wait in it; 0: nobody does
 	revoked time.Duration // when its gates were closed; 0: they were not
 	drain   time.Duration // of the turn before, which ended now: from then until its end; 0: it was not revoked
 	done    work          // of the clients that died in it
@@ -125,7 +125,9 @@ func (l *loop) resume(v *vgpu, contended bool) {
 	}
 	l.log.WithFields(v.fields()).Debug("a drain made no progress while threads waited at the gate; it is resumed")
 	v.phase = holding
-	v.turn.wanted = contended
+	if v.turn.wanted = contended; !contended {
+		v.turn.since = 0 // whoever waited left while it drained
+	}
 	for _, c := range v.clients {
 		if c.joined {
 			c.opens()
@@ -181,7 +183,7 @@ func (l *loop) want(v *vgpu, linger time.Duration) {
 	if v.phase != holding {
 		return
 	}
-	if !v.turn.taking {
+	if v.turn.since == 0 { // also after a resume they have waited since
 		v.turn.since = l.now()
 		for _, c := range v.clients {
 			c.idleWanted = c.page.IdleNS().Load()
@@ -212,7 +214,7 @@ func (l *loop) wanted(c *client, waits bool) {
 }
 
 func (l *loop) keep(v *vgpu) {
-	v.turn.taking, v.turn.wanted = false, false
+	v.turn.taking, v.turn.wanted, v.turn.since = false, false, 0
 	l.arm(&v.linger, 0)
 	for _, c := range v.clients {
 		l.wanted(c, false)
@@ -387,7 +389,7 @@ func (v *vgpu) work(now time.Duration, busy bool) (last, idle time.Duration) {
 // lingered is how long v, which releases its GPUs, kept them idle since somebody
 // waited: the gaps that ended, of several clients the smallest, and the last one.
 func (v *vgpu) lingered(now, last time.Duration) time.Duration {
-	if !v.turn.taking || len(v.clients) == 0 {
+	if v.turn.since == 0 || len(v.clients) == 0 {
 		return 0
 	}
 	waited := now - v.turn.since
