@@ -473,6 +473,14 @@ func (l *loop) unused(v *vgpu) {
 	if v.observed() {
 		return
 	}
+	if l.stepping { // the engine would take it in later, and not have unbound v below
+		l.poller.post(func() {
+			if l.vgpus[v.key] == v {
+				l.unused(v)
+			}
+		})
+		return
+	}
 	l.event(arbiter.Event{Kind: arbiter.Unused, VGPU: v.key})
 	if s, ok := l.engine.VGPU(v.key); ok && s.State == arbiter.Unbound {
 		if v.bound != nil && v.binding == 0 {

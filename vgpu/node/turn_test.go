@@ -207,6 +207,24 @@ func TestKillingAWaiterLosesNobodysTurn(t *testing.T) {
 	n.untilState("b", "UNBOUND")
 }
 
+// Nobody is left of it when it is granted. A drain of its GPU waited for it for ever.
+func TestAWaiterThatWasKilledIsBoundToNoGPU(t *testing.T) {
+	n := newNode(t, settings{})
+	n.create("a")
+	n.create("b")
+	a, b := n.client("a"), n.client("b")
+	a.ask("work", "work: passed")
+	b.tell("work")
+	n.untilState("b", "PENDING")
+	b.kill()
+	n.until("b has no client", func() bool { return n.vgpu("b").GetClients() == 0 })
+	a.ask("done", "done: ")
+	n.untilState("b", "UNBOUND")
+	if on := n.gpu(0).GetVgpus(); len(on) != 1 || on[0] != n.vgpu("a").GetId() {
+		t.Errorf("on the GPU are %v", on)
+	}
+}
+
 func TestAHangUpReleasesNothing(t *testing.T) {
 	n := newNode(t, settings{})
 	n.create("a")
