@@ -125,19 +125,20 @@ type vgpu struct {
 	binding bool   // it asked for GPUs and has none yet
 	reason  string // why
 
-	waits   bool          // a client stands at the gate
-	since   time.Duration // when it came there
-	part    bool          // it was granted in the current turn of its gang
-	in      bool          // and owes a Complete or a Drained
-	beside  bool          // it drains beside the holders of its GPUs since a restart; an overrun when it is late
-	waited  time.Duration // before that
-	granted time.Duration
-	idle    time.Duration // in a turn that drains
-	still   bool          // it overran, and is frozen until its next turn
-	stuck   bool          // it drains, and the last look saw no progress
-	resumed bool          // its drain was, and is not over
-	helped  bool          // and it got on since
-	armed   time.Duration // what the last Arm said; 0: nothing
+	waits    bool          // a client stands at the gate
+	since    time.Duration // when it came there
+	part     bool          // it was granted in the current turn of its gang
+	in       bool          // and owes a Complete or a Drained
+	beside   bool          // it drains beside the holders of its GPUs since a restart; an overrun when it is late
+	waited   time.Duration // before that
+	granted  time.Duration
+	idle     time.Duration // in a turn that drains, as it was seen last
+	lingered time.Duration // of that, while somebody waited
+	still    bool          // it overran, and is frozen until its next turn
+	stuck    bool          // it drains, and the last look saw no progress
+	resumed  bool          // its drain was, and is not over
+	helped   bool          // and it got on since
+	armed    time.Duration // what the last Arm said; 0: nothing
 
 	released time.Duration // when its last turn ended by itself; 0: it did not
 	swap     time.Duration // see swap.go

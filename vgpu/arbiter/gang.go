@@ -35,7 +35,7 @@ type gang struct {
 	first   bool             // on all of several GPUs
 
 	granted time.Duration
-	ended   time.Duration // last completion of a member in this turn
+	ended   time.Duration // last completion of a member in this turn, or the end of what it lingered
 	rank    request.Priority
 	guarded bool          // it is not cut short: granted by age or guarantee, or resumed
 	end     time.Duration // of its quantum

@@ -72,17 +72,18 @@ type refVGPU struct {
 	unit *refUnit
 	req  request.Request
 	refSettings
-	gpus    []UUID
-	swap    time.Duration
-	waits   bool
-	in      bool // its part of the turn is not over
-	beside  bool // and drains beside the holder since a restart
-	part    bool // it has one
-	granted time.Duration
-	idle    time.Duration // as of the last look at its drain
-	still   bool          // it overran, and is frozen
-	resumed bool          // its drain was, and is not over
-	helped  bool          // it got on since
+	gpus     []UUID
+	swap     time.Duration
+	waits    bool
+	in       bool // its part of the turn is not over
+	beside   bool // and drains beside the holder since a restart
+	part     bool // it has one
+	granted  time.Duration
+	idle     time.Duration // as of the last look at its drain
+	lingered time.Duration // likewise
+	still    bool          // it overran, and is frozen
+	resumed  bool          // its drain was, and is not over
+	helped   bool          // it got on since
 
 	ended time.Duration // when it last ended a turn by itself; 0: not since it was granted
 	begun time.Duration // what it computed of a burst that is not over
@@ -433,7 +434,7 @@ func (r *reference) account(v *refVGPU, last, idle, lingered time.Duration) (hel
 	t.Lingered = min(max(lingered, 0), r.now-t.Granted-t.Held)
 	r.accounts, r.owners = append(r.accounts, t), append(r.owners, v.id)
 	counted := u.ended
-	u.ended = max(u.ended, t.Ended)
+	u.ended = max(u.ended, t.Ended, t.Granted+t.Held+t.Lingered)
 	switch {
 	case len(u.members) == 1:
 		r.charge(u, v.granted, t.Held+t.Lingered)
@@ -733,7 +734,7 @@ func (r *reference) about(v *refVGPU, ev Event) {
 		}
 	case Deadline:
 		if u.turn == "drains" && v.in {
-			v.idle, v.helped = ev.Idle, v.helped || ev.Advanced
+			v.idle, v.lingered, v.helped = ev.Idle, ev.Lingered, v.helped || ev.Advanced
 			if v.waits = v.waits && ev.Waiting; ev.Waiting {
 				arrive()
 			}
@@ -965,7 +966,7 @@ func (r *reference) overran(v *refVGPU) {
 			if m != v {
 				r.overrun = append(r.overrun, m.id)
 			}
-			r.account(m, 0, m.idle, 0)
+			r.account(m, 0, m.idle, m.lingered)
 			m.granted, m.beside, m.begun = r.now, false, 0
 			m.still = r.freezes(m)
 			still = still || m.still

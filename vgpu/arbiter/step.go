@@ -98,7 +98,7 @@ type Event struct {
 
 	LastWork time.Duration // Complete, Drained: when the last work of the turn was complete; 0: none was seen
 	Idle     time.Duration // Complete, Drained, Deadline: idle gaps inside the turn
-	Lingered time.Duration // Complete, Drained: of the idle time, what passed while somebody waited
+	Lingered time.Duration // Complete, Drained, Deadline: of the idle time, what passed while somebody waited
 	Gaps     *Gaps         // Complete, Drained: the idle gaps inside the turn; may be nil
 	Waiting  bool          // Complete, Drained, Adopted, Deadline
 	Swap     time.Duration // Swaps

@@ -212,7 +212,7 @@ func (e *Engine) revoke(now time.Duration, t *gang) {
 func (e *Engine) drainsLong(now time.Duration, v *vgpu, ev Event) {
 	t := v.gang
 	e.look(now, v, ev)
-	v.stuck, v.idle = !ev.Progress, ev.Idle
+	v.stuck, v.idle, v.lingered = !ev.Progress, ev.Idle, ev.Lingered
 	v.helped = v.helped || ev.Advanced
 	stuck, over := t.stuck(), now >= t.drainBy
 	if stuck && slices.ContainsFunc(t.members, func(v *vgpu) bool { return v.helped }) {
@@ -293,7 +293,7 @@ func (e *Engine) overrun(now time.Duration, t *gang) {
 		e.besideNoMore(v)
 		policy := e.overrunOf(v)
 		e.do(Action{Kind: Overrun, VGPU: v.id, Overrun: policy})
-		e.account(now, v, Event{Idle: v.idle})
+		e.account(now, v, Event{Idle: v.idle, Lingered: v.lingered})
 		v.granted, v.waited = now, 0
 		v.still = policy == request.Freeze
 		still = still || v.still
@@ -399,7 +399,7 @@ func (e *Engine) account(now time.Duration, v *vgpu, ev Event) (turn Turn) {
 		g.usage.add(turn)
 	}
 	before := max(t.ended, v.granted)
-	t.ended = max(t.ended, turn.Ended)
+	t.ended = max(t.ended, turn.Ended, turn.Granted+turn.Held+turn.Lingered)
 	switch {
 	case len(t.members) == 1:
 		e.charge(t, v.granted, now, turn.Held+turn.Lingered)

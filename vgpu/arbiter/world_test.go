@@ -675,7 +675,7 @@ func (w *world) deadlines(progress byte) {
 		v.armed = 0
 		w.step(Event{
 			Kind: Deadline, VGPU: id, Waiting: v.waits,
-			Progress: progress&1 != 0, Advanced: progress&8 != 0, Idle: time.Duration(progress >> 1 & 3),
+			Progress: progress&1 != 0, Advanced: progress&8 != 0, Idle: time.Duration(progress >> 1 & 3), Lingered: time.Duration(progress >> 4 & 3),
 		})
 		progress = progress>>1 | progress<<7
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // house is a loop that the test is, on whose clock minutes pass at once, with one GPU:
-// a quantum is ten of them, a drain may take two, and whoever is idle may keep the GPU
+// a quantum is ten of them, a drain may take two and a half, and whoever is idle may keep the GPU
 // for an hour.
 type house struct {
 	t *testing.T
@@ -25,7 +25,7 @@ type house struct {
 func newHouse(t *testing.T) *house {
 	l := idle(t, 1).loop
 	l.engine = arbiter.New(arbiter.Config{
-		Quantum: 10 * time.Minute, DrainDeadline: 2 * time.Minute, Stall: time.Minute, Linger: arbiter.Linger(time.Hour),
+		Quantum: 10 * time.Minute, DrainDeadline: 150 * time.Second, Stall: 75 * time.Second, Linger: arbiter.Linger(time.Hour),
 	})
 	l.gpuUp(arbiter.UUID(gpuUUID(0)))
 	return &house{t: t, loop: l, start: l.now()}
@@ -177,7 +177,7 @@ func TestWhatATurnLingeredCountsHoweverItEnds(t *testing.T) {
 		h.completes(other)
 		h.at(10)
 		h.submits(other) // waits, and what ca has in flight depends on it
-		h.at(12) // other has drained since
+		h.at(12)         // other has drained since
 		h.at(13)
 		h.submits(other)
 		h.completes(ca)
@@ -203,4 +203,158 @@ func TestWhatNobodyWaitsForIsNotLingered(t *testing.T) {
 	h.submits(h.client(c))
 	h.at(10)
 	h.used(a, 1, 5)
+}
+
+// What a client writes into its page is its own. A container that says that it was idle
+// or that nothing of it is complete is charged for as long as others waited all the
+// same: else its share would never be used up, and it would be next again each time.
+func TestALyingClientIsChargedForAsLongAsOthersWaited(t *testing.T) {
+	const idles = 1 << 50
+	for _, c := range []struct {
+		description    string
+		before, during func(*client) // somebody waits
+		end            func(*house, *client)
+		held, lingered int
+	}{
+		{
+			description: "it was idle before others waited",
+			before:      func(c *client) { c.page.IdleNS().Add(idles) },
+			held:        0, lingered: 9,
+		},
+		{
+			description: "it was idle while others waited",
+			during:      func(c *client) { c.page.IdleNS().Add(idles) },
+			held:        0, lingered: 9,
+		},
+		{
+			description: "nothing was ever complete",
+			end: func(h *house, c *client) {
+				c.page.CompletedNS().Store(0)
+				c.page.Word().Store(wire.MakeWord(wire.Closed, 1))
+				h.settle(c.v)
+			},
+			held: 0, lingered: 9,
+		},
+		{
+			description: "it was idle, and does not drain",
+			before: func(c *client) {
+				c.page.IdleNS().Add(idles)
+				c.page.CompletedNS().Store(1 << 62)
+			},
+			end:  func(h *house, _ *client) { h.at(12); h.at(13) },
+			held: 0, lingered: 11,
+		},
+		{
+			description: "it was idle, and its process ends",
+			before:      func(c *client) { c.page.IdleNS().Add(idles) },
+			end:         func(h *house, c *client) { h.died(c) },
+			held:        0, lingered: 9,
+		},
+	} {
+		t.Run(c.description, func(t *testing.T) {
+			h := newHouse(t)
+			a, b := h.bound("a"), h.bound("b")
+			ca, cb := h.client(a), h.client(b)
+			h.submits(ca)
+			h.at(1)
+			if c.before != nil {
+				c.before(ca)
+			}
+			h.at(2)
+			h.submits(cb)
+			if c.during != nil {
+				c.during(ca)
+			}
+			h.at(10)
+			h.at(11)
+			if c.end == nil {
+				c.end = (*house).completes
+			}
+			c.end(h, ca)
+			h.used(a, c.held, c.lingered)
+			if b.phase != holding {
+				t.Errorf("b is %d", b.phase)
+			}
+		})
+	}
+}
+
+// Whoever does not lie is charged for what it used, and what it lingered, exactly.
+func TestAnHonestClientIsChargedForNoMore(t *testing.T) {
+	t.Run("two processes by turns", func(t *testing.T) {
+		h := newHouse(t)
+		a, b := h.bound("a"), h.bound("b")
+		c1, c2, cb := h.client(a), h.client(a), h.client(b)
+		h.submits(c1)
+		h.submits(c2)
+		h.at(1)
+		h.submits(cb)
+		h.at(2)
+		h.completes(c1)
+		h.at(6)
+		h.submits(c1)
+		h.completes(c2)
+		h.at(9)
+		h.submits(c2)
+		h.at(10)
+		h.at(11)
+		h.completes(c1)
+		h.completes(c2)
+		h.used(a, 8, 3) // each was idle for 3 minutes at least
+	})
+	t.Run("one of two processes has no work", func(t *testing.T) {
+		h := newHouse(t)
+		a, b := h.bound("a"), h.bound("b")
+		c1, _, cb := h.client(a), h.client(a), h.client(b)
+		h.submits(c1)
+		h.at(1)
+		h.submits(cb)
+		h.at(2)
+		h.completes(c1)
+		h.at(6)
+		h.submits(c1)
+		h.at(10)
+		h.at(11)
+		h.completes(c1)
+		h.used(a, 7, 4)
+	})
+	t.Run("its process ends while it lingers", func(t *testing.T) {
+		h := newHouse(t)
+		a, b := h.bound("a"), h.bound("b")
+		ca, cb := h.client(a), h.client(b)
+		h.submits(ca)
+		h.at(3)
+		h.completes(ca)
+		h.at(5)
+		h.submits(cb)
+		h.at(7)
+		h.died(ca)
+		h.used(a, 3, 2)
+	})
+	t.Run("its process ends while it computes", func(t *testing.T) {
+		h := newHouse(t)
+		a, b := h.bound("a"), h.bound("b")
+		ca, cb := h.client(a), h.client(b)
+		h.submits(ca)
+		h.at(5)
+		h.submits(cb)
+		h.at(7)
+		h.died(ca)
+		h.used(a, 7, 0)
+	})
+	t.Run("an overrun after it lingered", func(t *testing.T) {
+		h := newHouse(t)
+		a, b := h.bound("a"), h.bound("b")
+		ca, cb := h.client(a), h.client(b)
+		h.submits(ca)
+		h.at(1)
+		h.submits(cb)
+		h.at(2)
+		h.completes(ca)
+		h.at(5)
+		h.submits(ca)
+		h.at(10)
+		h.at(13)
+		h.used(a, 10, 3)
+	})
 }

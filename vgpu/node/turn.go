@@ -144,7 +144,9 @@ func (l *loop) deadline(v *vgpu) {
 	ev := arbiter.Event{Kind: arbiter.Deadline, VGPU: v.key}
 	if v.phase == draining {
 		ev.Waiting, ev.Progress, ev.Advanced = v.anyWaiting(), v.progressed(), v.advanced()
-		_, ev.Idle = v.work(l.now(), false)
+		now := l.now()
+		_, ev.Idle = v.work(now, true)
+		ev.Lingered = v.lingered(now, now, ev.Idle)
 	}
 	l.event(ev)
 }
@@ -315,7 +317,7 @@ func (l *loop) complete(v *vgpu, kind arbiter.Kind) {
 	now := l.now()
 	ev := arbiter.Event{Kind: kind, VGPU: v.key}
 	ev.LastWork, ev.Idle = v.work(now, false)
-	ev.Lingered, ev.Gaps = v.lingered(now, ev.LastWork), v.gapsInTurn()
+	ev.Lingered, ev.Gaps = v.lingered(now, ev.LastWork, ev.Idle), v.gapsInTurn()
 	v.phase = free
 	if v.cold {
 		l.thaw(v) // nothing of it is in flight: it drained in the last moment, or died
@@ -337,7 +339,7 @@ func (l *loop) complete(v *vgpu, kind arbiter.Kind) {
 
 // work is what clients did in a turn. The numbers are their own, so they are
 // kept within the turn: a client that lies is charged a wrong time inside it, no
-// more.
+// more, and no less than for as long as others waited (lingered).
 type work struct {
 	any  bool
 	last time.Duration // when the last of it was complete
@@ -386,18 +388,26 @@ func (v *vgpu) work(now time.Duration, busy bool) (last, idle time.Duration) {
 	return all.last, min(all.idle, all.last-v.turn.granted)
 }
 
-// lingered is how long v, which releases its GPUs, kept them idle since somebody
-// waited: the gaps that ended, of several clients the smallest, and the last one.
-func (v *vgpu) lingered(now, last time.Duration) time.Duration {
-	if v.turn.since == 0 || len(v.clients) == 0 {
+// lingered is how long v, whose last work was complete then, kept its GPUs idle since
+// somebody waited: the gaps that ended, of several clients that had work the smallest,
+// and the last one. These are the clients' own numbers, as what it held is; for all of
+// the time in which others waited it held its GPUs or lingered, whatever they say.
+func (v *vgpu) lingered(now, last, idle time.Duration) time.Duration {
+	if v.turn.since == 0 {
 		return 0
 	}
 	waited := now - v.turn.since
-	gaps := waited
+	gaps, any := waited, false
 	for _, c := range v.clients {
-		gaps = min(gaps, time.Duration(min(c.page.IdleNS().Load()-c.idleWanted, uint64(waited))))
+		if c.work(now, false).any {
+			gaps, any = min(gaps, time.Duration(min(c.page.IdleNS().Load()-c.idleWanted, uint64(waited)))), true
+		}
 	}
-	return min(gaps+now-max(last, v.turn.since), waited)
+	if !any {
+		gaps = 0
+	}
+	held := last - v.turn.granted - idle
+	return max(min(gaps+now-max(last, v.turn.since), waited), waited-held)
 }
 
 // gapsInTurn counts the idle gaps of the clients of v in its turn; nil if there
