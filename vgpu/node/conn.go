@@ -239,7 +239,7 @@ func (l *loop) message(c *conn, m *wire.Msg) error {
 	case wire.Pending, wire.IdleMsg, wire.Drained:
 		// Doorbells. One before HELLO is covered by it.
 		if c.client != nil {
-			l.settle(c.v)
+			l.rang(c.v)
 		}
 		return nil
 	case wire.Stats:
@@ -472,7 +472,7 @@ func (l *loop) welcomeBack(c *conn, cl *client) {
 		return
 	}
 	// Bells were lost while it was hung up: look, and let it look.
-	l.settle(v)
+	l.rang(v)
 	l.nudge(cl)
 }
 
@@ -545,7 +545,7 @@ func (l *loop) answerBind(v *vgpu) {
 			l.send(c, &m, -1)
 		}
 	}
-	l.settle(v) // a thread that came to the gate before its vGPU was bound
+	l.rang(v) // a thread that came to the gate before its vGPU was bound
 }
 
 // bindWaits tells those that asked why they wait.

@@ -136,7 +136,7 @@ func New(cfg Config, state *State, listen net.Listener, inventory gpu.Inventory,
 		p.close()
 		return nil, fmt.Errorf("engine.overrun = freeze: %w", err)
 	}
-	p.fired, p.idle = l.timersFired, l.grownUp
+	p.fired, p.idle, p.between = l.timersFired, l.grownUp, l.answerBells
 	d.loop, d.nodeStore = l, st
 	for _, g := range inventory.GPUs() {
 		if _, err := wire.ParseUUID(g.UUID); err != nil {

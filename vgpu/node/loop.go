@@ -53,6 +53,7 @@ type loop struct {
 	lastClient uint64
 	timers     []*timer // armed
 	young      []*vgpu  // to be looked at again when their turn is not young any more
+	rung       []*vgpu  // whose bells rang in this round
 	recovery   *recovery
 	// returnUntil is when processes of before the restart have had time to come back.
 	returnUntil time.Duration

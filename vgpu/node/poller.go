@@ -24,6 +24,9 @@ type poller struct {
 	// idle is called before each wait. It does what is due, and returns how long
 	// the wait may be; 0: as long as it takes.
 	idle func() time.Duration
+	// between is called after the handlers of a round, and in it before the timer's
+	// and what was posted: what may be put off until then came before those.
+	between func()
 
 	coarse bool // the kernel's waits end by the millisecond
 
@@ -105,6 +108,7 @@ func (p *poller) quit() {
 }
 
 func (p *poller) runPosted() {
+	p.putOff()
 	var buf [8]byte
 	_, _ = unix.Read(p.wake, buf[:])
 	p.mu.Lock()
@@ -128,7 +132,15 @@ func (p *poller) arm(at, now time.Duration) {
 	_ = unix.TimerfdSettime(p.timer, unix.TFD_TIMER_ABSTIME, &spec, nil)
 }
 
+// putOff does what was put off.
+func (p *poller) putOff() {
+	if p.between != nil {
+		p.between()
+	}
+}
+
 func (p *poller) timerFired() {
+	p.putOff()
 	var buf [8]byte
 	_, _ = unix.Read(p.timer, buf[:])
 	p.timerAt = 0
@@ -148,14 +160,20 @@ func (p *poller) run() error {
 		if err != nil {
 			return fmt.Errorf("failed to wait for events: %w", err)
 		}
-		for _, ev := range events[:n] {
-			token := uint64(uint32(ev.Fd)) | uint64(uint32(ev.Pad))<<32
-			if fn := p.handlers[token]; fn != nil {
-				fn()
-			}
-		}
+		p.handle(events[:n])
 	}
 	return nil
+}
+
+// handle handles the events of one round.
+func (p *poller) handle(events []unix.EpollEvent) {
+	for _, ev := range events {
+		token := uint64(uint32(ev.Fd)) | uint64(uint32(ev.Pad))<<32
+		if fn := p.handlers[token]; fn != nil {
+			fn()
+		}
+	}
+	p.putOff()
 }
 
 func (p *poller) wait(events []unix.EpollEvent) (int, error) {

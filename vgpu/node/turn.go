@@ -27,8 +27,31 @@ type turn struct {
 	done    work          // of the clients that died in it
 }
 
+// rang says that a doorbell of v rang. Its words are looked at when all that came in
+// this round has been read, once for all bells: each look is at all pages, and nudges
+// those that are in use.
+func (l *loop) rang(v *vgpu) {
+	if !v.rung {
+		v.rung = true
+		l.rung = append(l.rung, v)
+	}
+}
+
+// answerBells settles those whose bells rang.
+func (l *loop) answerBells() {
+	for i := 0; i < len(l.rung); i++ {
+		v := l.rung[i]
+		v.rung = false
+		if l.vgpus[v.key] == v { // else it was removed meanwhile
+			l.settle(v)
+		}
+	}
+	clear(l.rung)
+	l.rung = l.rung[:0]
+}
+
 // settle looks at the words of v and does what they ask for. It comes after
-// every doorbell and every death; what the doorbell said does not matter (R1).
+// doorbells and every death; what the doorbell said does not matter (R1).
 func (l *loop) settle(v *vgpu) {
 	switch v.phase {
 	case free:

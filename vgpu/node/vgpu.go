@@ -41,6 +41,7 @@ type vgpu struct {
 	phase    phase
 	turn     turn
 	young    bool  // it is in loop.young
+	rung     bool  // it is in loop.rung
 	deadline timer // the engine's
 	linger   timer // the end of what Take lets it keep
 	gaps     arbiter.Gaps
