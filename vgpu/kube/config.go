@@ -68,6 +68,7 @@ type Config struct {
 	Metrics prometheus.Registerer // nil: nobody wants any
 
 	answer, firstWord time.Duration // vgpud.AnswerTimeout and firstWord, but in tests
+	untoldInterval    time.Duration // for tests; 0: the constant
 }
 
 // DefaultConfig is a configuration without flags.

@@ -40,6 +40,7 @@ type Driver struct {
 	claimed map[types.UID]map[string]uint64  // bytes of each device, of the claims that are prepared
 	rivals  map[string]string                // who else offers a GPU, by UUID; nil: not known yet
 	sharers map[types.UID]context.CancelFunc // watches of claims that more pods may come to share
+	untold  map[types.UID]bool               // claims of which vgpud could not be told, and whether that was logged
 
 	publishing sync.Mutex
 	published  *resourceslice.Pool // nil: nothing yet
@@ -83,7 +84,7 @@ func start(ctx context.Context, cfg Config, step func(string)) (_ *Driver, retEr
 	}
 	d := &Driver{
 		cfg: cfg, seed: rand.Uint64(), changed: make(chan struct{}), step: step, //nolint:gosec // G404: of an order, and no secret
-		claimed: map[types.UID]map[string]uint64{}, sharers: map[types.UID]context.CancelFunc{},
+		claimed: map[types.UID]map[string]uint64{}, sharers: map[types.UID]context.CancelFunc{}, untold: map[types.UID]bool{},
 		metrics: newMetrics(cfg.Metrics), again: time.NewTimer(0),
 	}
 	for _, dir := range []string{cfg.PluginDir, cfg.CDIDir} {
@@ -106,6 +107,7 @@ func start(ctx context.Context, cfg Config, step func(string)) (_ *Driver, retEr
 	d.restore()
 	// vgpud is looked for first: kubelet has claims as soon as it sees the driver.
 	d.wg.Go(d.watchVgpud)
+	d.wg.Go(d.tellUntold)
 	helper, err := kubeletplugin.Start(d.ctx, d,
 		kubeletplugin.DriverName(DriverName),
 		kubeletplugin.KubeClient(cfg.Client),

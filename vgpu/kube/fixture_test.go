@@ -315,7 +315,10 @@ func claimWith(name string, results ...resourceapi.DeviceRequestAllocationResult
 	}
 }
 
-var podA = &v1.Pod{Namespace: "ml", Name: "pod-a", Uid: "pod-a-uid", Container: "main"}
+var (
+	podA = &v1.Pod{Namespace: "ml", Name: "pod-a", Uid: "pod-a-uid", Container: "main"}
+	podB = &v1.Pod{Namespace: "ml", Name: "pod-b", Uid: "pod-b-uid", Container: "main"}
+)
 
 // config adds parameters for requests; none: for all.
 func config(c *resourceapi.ResourceClaim, source resourceapi.AllocationConfigSource, fields string, requests ...string) *resourceapi.ResourceClaim {

@@ -302,18 +302,10 @@ func TestASecondPodSharesAClaim(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.meanwhile(r)
-			podB := &v1.Pod{Namespace: "ml", Name: "pod-b", Uid: "pod-b-uid", Container: "main"}
 			if _, err := r.resolve(podB, "uid-train", "gpu"); err == nil || !strings.Contains(err.Error(), "not for the pod ml/pod-b") {
 				t.Errorf("a pod for which it is not reserved: %v", err)
 			}
-			// Unlike an API server this one tells nobody what was written between a list
-			// and the watch that follows it.
-			kubetest.Until(t, "the driver watches the claim", r.watchesClaims)
-			c = c.DeepCopy()
-			c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", Name: "pod-b", UID: "pod-b-uid"})
-			if _, err := r.client.ResourceV1().ResourceClaims("ml").UpdateStatus(t.Context(), c, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			r.share(c)
 			kubetest.Until(t, "both pods get it", func() bool {
 				_, errA := r.resolve(podA, "uid-train", "gpu")
 				_, errB := r.resolve(podB, "uid-train", "gpu")

@@ -3,8 +3,9 @@
 package kube
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +23,10 @@ import (
 
 // redialInterval is the pause between two tries to reach vgpud.
 const redialInterval = 250 * time.Millisecond
+
+// untoldInterval is the pause between two tries to tell a vgpud that is there what it
+// could not be told. It logs each claim that it refuses.
+const untoldInterval = 30 * time.Second
 
 // watchVgpud follows vgpud's GPUs, over its restarts.
 func (d *Driver) watchVgpud() {
@@ -75,25 +80,66 @@ func (d *Driver) tellAll(gpus []*v1.GPU) {
 		d.cfg.Log.WithError(err).Error("vgpud was not told of the claims that were prepared")
 	}
 	for _, uid := range uids {
-		if err := d.tellAgain(uid, gpus); err != nil && d.ctx.Err() == nil {
-			d.cfg.Log.WithField("uid", uid).WithError(err).Warn("vgpud was not told of a claim")
+		d.tellAgain(uid, gpus)
+	}
+}
+
+func (d *Driver) tellAgain(uid types.UID, gpus []*v1.GPU) {
+	defer d.alone(uid)()
+	r, err := d.checkpoint.read(uid)
+	switch {
+	case err != nil || r == nil:
+	case !r.Released:
+		err = d.tell(d.ctx, d.promising(r, gpus))
+	default:
+		if err = d.forget(d.ctx, uid); err == nil {
+			err = d.checkpoint.remove(uid)
+		}
+	}
+	d.wasTold(uid, err)
+}
+
+// wasTold keeps whether vgpud could be told of a claim, of which nobody else is at work. A
+// failure is logged once, and not while vgpud is away, which is told elsewhere.
+func (d *Driver) wasTold(uid types.UID, err error) {
+	d.mu.Lock()
+	was := d.untold[uid]
+	logged := was || d.now.there || !vgpud.IsUnreachable(err)
+	if err == nil {
+		delete(d.untold, uid)
+	} else {
+		d.untold[uid] = logged
+	}
+	d.mu.Unlock()
+	if err != nil && logged && !was && d.ctx.Err() == nil {
+		d.cfg.Log.WithField("uid", uid).WithError(err).Warn("vgpud was not told of a claim; it is tried again")
+	}
+}
+
+// tellUntold tells vgpud again what it could not be told, until the driver ends.
+func (d *Driver) tellUntold() {
+	tick := time.NewTicker(cmp.Or(d.cfg.untoldInterval, untoldInterval))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			d.tellUntoldOnce()
+		case <-d.ctx.Done():
+			return
 		}
 	}
 }
 
-func (d *Driver) tellAgain(uid types.UID, gpus []*v1.GPU) error {
-	defer d.alone(uid)()
-	r, err := d.checkpoint.read(uid)
-	if err != nil || r == nil {
-		return err
+func (d *Driver) tellUntoldOnce() {
+	d.mu.Lock()
+	now, uids := d.now, slices.Collect(maps.Keys(d.untold))
+	d.mu.Unlock()
+	if !now.there {
+		return // it is told of all claims when it is back
 	}
-	if !r.Released {
-		return d.tell(d.ctx, d.promising(r, gpus))
+	for _, uid := range uids {
+		d.tellAgain(uid, now.gpus)
 	}
-	if err := d.forget(d.ctx, uid); err != nil {
-		return err
-	}
-	return d.checkpoint.remove(uid)
 }
 
 // watchSharers follows for which pods a claim is reserved: kubelet says nothing of one
@@ -152,11 +198,10 @@ func (d *Driver) reserved(c *resourceapi.ResourceClaim) {
 		r.claim.Pods = pods
 		if err = d.checkpoint.write(r); err == nil {
 			now, _ := d.snapshot()
-			err = d.tell(d.ctx, d.promising(r, now.gpus))
+			d.wasTold(c.UID, d.tell(d.ctx, d.promising(r, now.gpus)))
 		}
 	}
-	// vgpud is told of all claims when it is back.
-	if err != nil && !errors.Is(err, context.Canceled) && !vgpud.IsUnreachable(err) {
+	if err != nil {
 		d.cfg.Log.WithField("uid", c.UID).WithError(err).Error("a pod that shares a claim can not be made known")
 	}
 }
