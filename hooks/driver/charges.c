@@ -295,6 +295,15 @@ void vgpu_context_made(struct vgpu_call *call, CUresult r, CUdevice device)
 	vgpu_nested_end();
 }
 
+/* A library may have a module in each context. */
+void vgpu_library_changed(struct vgpu_call *call, CUresult r)
+{
+	(void)call;
+	if (r == CUDA_SUCCESS)
+		vgpu_driver_changed(-1);
+	vgpu_nested_end();
+}
+
 void vgpu_module_changed(struct vgpu_call *call, CUresult r)
 {
 	CUdevice device;

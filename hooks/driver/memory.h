@@ -84,6 +84,7 @@ VGPU_HOOK(vgpu_mem_free, cuMemFree_v2, CUdeviceptr dptr);
 VGPU_HOOK(vgpu_mem_free_v1, cuMemFree, CUdeviceptr_v1 dptr);
 void vgpu_context_made(struct vgpu_call *call, CUresult r, CUdevice device);
 void vgpu_module_changed(struct vgpu_call *call, CUresult r);
+void vgpu_library_changed(struct vgpu_call *call, CUresult r);
 
 /* pool.c */
 VGPU_HOOK(vgpu_mem_alloc_async, cuMemAllocAsync, CUdeviceptr *dptr, size_t bytes, CUstream stream);

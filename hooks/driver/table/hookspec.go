@@ -79,8 +79,9 @@ var special = []hook{
 	// ... and what makes the driver itself use more, or less.
 	around("cuCtxCreate", "vgpu_nested_begin(&call);", "vgpu_context_made(&call, r, $last);"),
 	around("cuGreenCtxCreate", "vgpu_nested_begin(&call);", "vgpu_context_made(&call, r, $2);"),
-	around("cuModuleLoad|cuModuleLoadData|cuModuleLoadDataEx|cuModuleLoadFatBinary|cuModuleUnload|cuLibraryLoadData|cuLibraryLoadFromFile|cuLibraryUnload",
+	around("cuModuleLoad|cuModuleLoadData|cuModuleLoadDataEx|cuModuleLoadFatBinary|cuModuleUnload",
 		"vgpu_nested_begin(&call);", "vgpu_module_changed(&call, r);"),
+	around("cuLibraryLoadData|cuLibraryLoadFromFile|cuLibraryUnload", "vgpu_nested_begin(&call);", "vgpu_library_changed(&call, r);"),
 
 	// Work whose stream is not a parameter.
 	around("cuLaunchKernelEx", "vgpu_launch_ex_begin(&call, $0, $d);", workEnd),

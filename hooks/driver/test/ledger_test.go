@@ -24,8 +24,9 @@ type ledger struct {
 	removed atomic.Bool        // everything is refused
 	asked   atomic.Int32       // questions
 	told    atomic.Int32       // times that a process said that the driver's own use has changed
-	own     atomic.Uint64      // what the driver itself uses
-	late    atomic.Bool        // a look that nobody waits for comes to no end
+	toldOf  [wire.MaxUUIDs]atomic.Int32
+	own     atomic.Uint64 // what the driver itself uses
+	late    atomic.Bool   // a look that nobody waits for comes to no end
 }
 
 func newLedger() *ledger {
@@ -114,6 +115,7 @@ func (l *ledger) answer(c *client, m wire.Msg) {
 	looks := wire.MemoryFlag(m.A[2])&wire.MemoryDriver != 0
 	if looks {
 		l.told.Add(1)
+		l.toldOf[m.A[0]].Add(1)
 	} else {
 		l.asked.Add(1)
 	}
