@@ -36,6 +36,7 @@ struct gate vgpu_gate = {
 	.sock = -1,
 	.page_fd = -1,
 	.stop_fd = -1,
+	.look_fd = -1,
 	.bind_turn = PTHREAD_MUTEX_INITIALIZER,
 	.bind_lock = PTHREAD_MUTEX_INITIALIZER,
 	.bind_done = PTHREAD_COND_INITIALIZER,
@@ -287,7 +288,8 @@ static void in_forked_child(void)
 	close(vgpu_gate.sock);
 	close(vgpu_gate.page_fd);
 	close(vgpu_gate.stop_fd);
-	vgpu_gate.sock = vgpu_gate.page_fd = vgpu_gate.stop_fd = -1;
+	close(vgpu_gate.look_fd);
+	vgpu_gate.sock = vgpu_gate.page_fd = vgpu_gate.stop_fd = vgpu_gate.look_fd = -1;
 }
 
 static int fail(struct vgpu_gate_error *err, uint32_t code, const char *what, const char *why)
@@ -366,10 +368,14 @@ int vgpu_gate_start(const char *dir, const struct vgpu_gate_ops *ops, struct vgp
 	vgpu_gate.sock = vgpu_sock_high(sock);
 	vgpu_gate.page_fd = vgpu_sock_high(page_fd);
 	vgpu_gate.stop_fd = eventfd(0, EFD_CLOEXEC);
+	vgpu_gate.look_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	vgpu_gate.page = page;
 	if (vgpu_gate.stop_fd >= 0)
 		vgpu_gate.stop_fd = vgpu_sock_high(vgpu_gate.stop_fd);
-	if (vgpu_gate.stop_fd < 0 || pthread_atfork(NULL, NULL, in_forked_child) != 0 || vgpu_thread_start() != 0) {
+	if (vgpu_gate.look_fd >= 0)
+		vgpu_gate.look_fd = vgpu_sock_high(vgpu_gate.look_fd);
+	if (vgpu_gate.stop_fd < 0 || vgpu_gate.look_fd < 0 ||
+	    pthread_atfork(NULL, NULL, in_forked_child) != 0 || vgpu_thread_start() != 0) {
 		vgpu_gate.page = NULL;
 		munmap(page, VGPU_PAGE_SIZE);
 		sock = vgpu_gate.sock;

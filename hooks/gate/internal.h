@@ -48,6 +48,7 @@ struct gate {
 	int sock;                  /* constant: a new connection is dup'ed onto it */
 	int page_fd;
 	int stop_fd;               /* eventfd: the library's thread shall end */
+	int look_fd;               /* eventfd: it shall look whether there is something to tell */
 	pthread_key_t slot_key;    /* gives a thread's slot back when it ends */
 	bool has_slot_key;         /* else all threads share the one count */
 	pthread_t thread;
@@ -120,6 +121,9 @@ bool vgpu_sock_alive(void);
 /* memory.c; called by the library's thread */
 /* What came: a MEMORY_IS, or a REFUSED that is no answer to a BIND. */
 void vgpu_memory_answer(const struct vgpu_msg *msg);
+/* Is there something that the full socket had no room for, and try again. */
+bool vgpu_memory_untold(void);
+void vgpu_memory_tell(void);
 /* vgpud is back: asks again what was not answered. */
 void vgpu_memory_again(void);
 /* vgpud can not be reached: answers itself what it can. If nobody has listened for
@@ -133,6 +137,8 @@ void vgpu_memory_end(void);
  * if that was not looked at: a thread is still inside the gate. */
 bool vgpu_gate_drain(uint64_t w);
 int vgpu_thread_start(void);
+/* Wakes the thread. Neither waits nor is lost. */
+void vgpu_thread_look(void);
 void vgpu_thread_stop(void);
 
 #endif

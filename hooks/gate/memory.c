@@ -25,7 +25,7 @@
 enum { NONE, ASKED, ANSWERED };
 
 /* Whether vgpud is to look at what the driver uses on a GPU. */
-enum { QUIET, TOLD, TOLD_AND_CHANGED };
+enum { QUIET, TOLD, TOLD_AND_CHANGED, UNTOLD };
 
 static struct {
 	pthread_mutex_t turn;      /* one question at a time */
@@ -36,6 +36,7 @@ static struct {
 	uint64_t number;           /* of the newest question, from 1; 0 stands for what is only told */
 	struct vgpu_msg question, answer;
 	int driver[VGPU_UUIDS];
+	uint32_t untold;           /* one of them is UNTOLD; written with the lock held */
 	/* What vgpud said last: for when it is away. beside is what the other
 	 * processes of the vGPU use, others what other vGPUs do of the limit. */
 	bool told[VGPU_UUIDS];
@@ -77,7 +78,7 @@ static uint64_t own_use(const struct vgpu_page_memory *m)
 	return leased > credit ? leased - credit : 0;
 }
 
-/* Never waits: a full socket holds questions enough. False if it was not sent. */
+/* Never waits. False if it was not sent. */
 static bool tell(const struct vgpu_msg *msg)
 {
 	struct vgpu_msg copy = *msg;
@@ -186,12 +187,15 @@ int vgpu_gate_memory(unsigned gpu, uint64_t *limit, uint64_t *used)
 	return 0;
 }
 
-/* With the lock held. To a vgpud that is away it is told when it is back. */
+/* With the lock held. To a vgpud that is away it is told when it is back, and by the
+ * library's thread when there is room in the socket, which may be full of bells. */
 static void tell_driver(unsigned gpu)
 {
 	struct vgpu_msg msg = { .type = VGPU_MEMORY, .a = { gpu, 0, VGPU_MEMORY_DRIVER, 0 } };
 
-	ledger.driver[gpu] = tell(&msg) || errno != EAGAIN ? TOLD : QUIET;
+	ledger.driver[gpu] = tell(&msg) || errno != EAGAIN ? TOLD : UNTOLD;
+	if (ledger.driver[gpu] == UNTOLD && !flag_swap(&ledger.untold, 1))
+		vgpu_thread_look();
 }
 
 void vgpu_gate_memory_changed(unsigned gpu)
@@ -203,7 +207,7 @@ void vgpu_gate_memory_changed(unsigned gpu)
 	 * can, and once more after the last. */
 	if (ledger.driver[gpu] == QUIET)
 		tell_driver(gpu);
-	else
+	else if (ledger.driver[gpu] == TOLD)
 		ledger.driver[gpu] = TOLD_AND_CHANGED;
 	pthread_mutex_unlock(&ledger.lock);
 }
@@ -232,7 +236,7 @@ static void note(const struct vgpu_msg *msg)
 		ledger.others[gpu] = msg->others;
 	}
 	if (msg->a[3] == 0) {
-		changed = ledger.driver[gpu] == TOLD_AND_CHANGED;
+		changed = ledger.driver[gpu] == TOLD_AND_CHANGED || ledger.driver[gpu] == UNTOLD;
 		ledger.driver[gpu] = QUIET;
 		if (changed)
 			tell_driver((unsigned)gpu);
@@ -251,9 +255,25 @@ void vgpu_memory_answer(const struct vgpu_msg *msg)
 	pthread_mutex_unlock(&ledger.lock);
 }
 
+bool vgpu_memory_untold(void)
+{
+	return flag_load(&ledger.untold);
+}
+
+void vgpu_memory_tell(void)
+{
+	pthread_mutex_lock(&ledger.lock);
+	flag_swap(&ledger.untold, 0);
+	for (unsigned i = 0; i < VGPU_UUIDS; i++)
+		if (ledger.driver[i] == UNTOLD)
+			tell_driver(i);
+	pthread_mutex_unlock(&ledger.lock);
+}
+
 void vgpu_memory_again(void)
 {
 	pthread_mutex_lock(&ledger.lock);
+	flag_swap(&ledger.untold, 0);
 	for (unsigned i = 0; i < VGPU_UUIDS; i++)
 		if (ledger.driver[i] != QUIET)
 			tell_driver(i);

@@ -275,13 +275,15 @@ static bool reconnect(void)
 
 static void *run(void *unused)
 {
-	struct pollfd fds[2] = {
+	struct pollfd fds[3] = {
 		{ .fd = vgpu_gate.stop_fd, .events = POLLIN },
 		{ .fd = vgpu_gate.sock, .events = POLLIN },
+		{ .fd = vgpu_gate.look_fd, .events = POLLIN },
 	};
 	struct timespec wait = { 0 };
 	long ns = LOOK_MIN_NS;
 	bool soon = false;
+	uint64_t looks;
 	int n;
 
 	(void)unused;
@@ -291,10 +293,15 @@ static void *run(void *unused)
 		vgpu_gate.ops.thread_start(vgpu_gate.ops.arg);
 	for (;;) {
 		wait.tv_nsec = ns;
-		n = ppoll(fds, 2, soon ? &wait : NULL, NULL);
+		fds[1].events = vgpu_memory_untold() ? POLLIN | POLLOUT : POLLIN;
+		n = ppoll(fds, 3, soon ? &wait : NULL, NULL);
 		if (n > 0 && fds[0].revents)
 			return NULL;
-		if (n > 0 && fds[1].revents) {
+		if (n > 0 && fds[2].revents && read(vgpu_gate.look_fd, &looks, sizeof(looks)) < 0)
+			continue;
+		if (n > 0 && fds[1].revents & POLLOUT)
+			vgpu_memory_tell();
+		if (n > 0 && fds[1].revents & ~POLLOUT) {
 			if (!read_messages() && !reconnect())
 				return NULL;
 			vgpu_gate_publish();
@@ -323,6 +330,18 @@ int vgpu_thread_start(void)
 	vgpu_gate.thread_runs = rc == 0;
 	errno = rc;
 	return rc == 0 ? 0 : -1;
+}
+
+void vgpu_thread_look(void)
+{
+	uint64_t one = 1;
+	int cancel;
+	ssize_t n;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	n = write(vgpu_gate.look_fd, &one, sizeof(one)); /* fails only if it was rung very often */
+	(void)n;
+	pthread_setcancelstate(cancel, &cancel);
 }
 
 void vgpu_thread_stop(void)

@@ -31,6 +31,7 @@ type arbiter struct {
 	hellos  atomic.Int32
 	absence atomic.Uint32 // absence_ms of new pages
 	ledger  *ledger
+	stopped sync.RWMutex // while it is locked, no more than one message of each process is read
 
 	mu       sync.Mutex
 	listener *net.UnixListener
@@ -143,6 +144,8 @@ func (a *arbiter) serve(conn *net.UnixConn) {
 	c := &client{t: a.t, conn: conn, msgs: make(chan wire.Msg, 1024)}
 	buf, oob := make([]byte, wire.MsgSize), make([]byte, 64)
 	for {
+		a.stopped.RLock()
+		a.stopped.RUnlock() //nolint:staticcheck // nothing is guarded: it waits
 		n, oobn, _, _, err := conn.ReadMsgUnix(buf, oob)
 		if err != nil || n == 0 {
 			close(c.msgs)

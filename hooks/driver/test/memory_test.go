@@ -445,6 +445,31 @@ func TestVgpudIsToldWhenTheDriversOwnUseChanges(t *testing.T) {
 	}
 }
 
+// A vgpud that is stopped does not read, and the socket is full of bells. What it could not be
+// told meanwhile it is told when it goes on, though the program does nothing any more.
+func TestVgpudIsToldWhenTheSocketHasRoomAgain(t *testing.T) {
+	t.Parallel()
+	a := limited(t, 64*mib)
+	a.auto.Store(true)
+	p, c := memory(t, a, "bells")
+	p.Expect("ready for work")
+	c.until("the context was told", func() bool { return a.ledger.told.Load() == 1 })
+	c.want(1)
+	c.expect(wire.IdleMsg)
+	a.stopped.Lock()
+	p.GoOn()
+	p.Expect("rung")
+	p.GoOn()
+	p.Expect("a module")
+	a.stopped.Unlock()
+	c.until("the module was told", func() bool { return a.ledger.told.Load() == 2 })
+	if n := len(c.msgs); n == 0 || n >= 1000 {
+		t.Errorf("%d of 1000 bells arrived: the socket was not full", n)
+	}
+	p.GoOn()
+	p.Done()
+}
+
 // Who asks right after a module was unloaded is told of memory as it is now, and is refused
 // none that the module had, however long vgpud's own look takes.
 func TestWhatAModuleHadIsThereWhenItIsUnloaded(t *testing.T) {

@@ -432,6 +432,15 @@ void vgpu_memory_answer(const struct vgpu_msg *msg)
 	unreached();
 }
 
+bool vgpu_memory_untold(void)
+{
+	return false;
+}
+
+void vgpu_memory_tell(void)
+{
+}
+
 void vgpu_memory_again(void)
 {
 	unreached();

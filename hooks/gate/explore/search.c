@@ -796,7 +796,7 @@ int ex_poll(struct pollfd *fds, nfds_t n, const struct timespec *timeout)
 	self->polls = true;
 	for (nfds_t i = 0; i < n; i++)
 		fds[i].revents = 0;
-	/* The first is stop_fd, the second the connection. */
+	/* The first is stop_fd, the second the connection, the third look_fd. */
 	block(POLL, NULL, timeout != NULL, "ppoll");
 	if (!self->result)
 		return 0;

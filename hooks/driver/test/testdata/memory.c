@@ -741,6 +741,24 @@ static void overhead(void)
 	shown("loaded");
 }
 
+/* The socket is full when a module is loaded. */
+static void bells(void)
+{
+	CUmodule m;
+
+	start();
+	OK(launch(NULL));
+	shown("ready for work");
+	OK(cuCtxSynchronize());
+	for (int i = 0; i < 1000; i++) {
+		OK(launch(NULL));
+		OK(cuCtxSynchronize());
+	}
+	shown("rung");
+	OK(cuModuleLoadData(&m, "x"));
+	shown("a module");
+}
+
 /* What a module has is there again when it is unloaded. */
 static void unloaded(void)
 {
@@ -820,6 +838,7 @@ int main(int argc, char **argv)
 		{ "captured-alloc", captured_alloc },
 		{ "pool-threads", pool_threads },
 		{ "overhead", overhead },
+		{ "bells", bells },
 		{ "unloaded", unloaded },
 		{ "plain", plain },
 		{ NULL, NULL },
