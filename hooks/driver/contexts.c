@@ -62,14 +62,20 @@ void vgpu_stream_destroy_end(struct vgpu_call *call, CUresult r)
 	vgpu_fence_release();
 }
 
-static void take_context(struct vgpu_call *call, CUcontext context)
+/* The fence is shared, the thread nested. */
+static void take_records(struct vgpu_call *call, CUcontext context)
 {
-	vgpu_fence_share();
-	vgpu_thread.nested++;
 	vgpu_capture_lock();
 	call->taken = context ? vgpu_streams_take_context(context) : NULL;
 	vgpu_capture_unlock();
 	call->charges = context ? vgpu_charges_take_context(context) : NULL;
+}
+
+static void take_context(struct vgpu_call *call, CUcontext context)
+{
+	vgpu_fence_share();
+	vgpu_thread.nested++;
+	take_records(call, context);
 }
 
 static void end_context(struct vgpu_call *call, bool gone)
@@ -234,6 +240,43 @@ static void unlock_primary(struct vgpu_call *call)
 		pthread_mutex_unlock(&primary.lock[call->device]);
 }
 
+/* The primary context of a device, which somebody may have retained by a way that no
+ * hook sees, as green contexts do; NULL if there is none. With its lock held. */
+static CUcontext primary_of(CUdevice device)
+{
+	unsigned int flags = 0;
+	CUcontext context;
+	int active = 0;
+
+	if (!known(device) || primary.context[device])
+		return known(device) ? primary.context[device] : NULL;
+	vgpu_thread.nested++;
+	/* It is retained already, so that this neither makes nor ends one. */
+	if (VGPU_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && active &&
+	    VGPU_REAL(cuDevicePrimaryCtxRetain)(&context, device) == CUDA_SUCCESS) {
+		VGPU_REAL(cuDevicePrimaryCtxRelease_v2)(device);
+		primary.context[device] = context;
+	}
+	vgpu_thread.nested--;
+	return primary.context[device];
+}
+
+/* After a call that released it once, with its lock held: is it gone? Only the
+ * driver knows. */
+static bool primary_gone(struct vgpu_call *call, CUdevice device)
+{
+	unsigned int flags = 0;
+	int active = 1;
+
+	if (VGPU_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS || active)
+		return false;
+	if (known(device))
+		primary.context[device] = NULL;
+	if (!call->last && call->context)
+		take_records(call, call->context);
+	return true;
+}
+
 void vgpu_primary_retain_begin(struct vgpu_call *call, CUdevice device)
 {
 	lock_primary(call, device);
@@ -254,11 +297,13 @@ void vgpu_primary_retain_end(struct vgpu_call *call, CUresult r, CUcontext *cont
 void vgpu_primary_reset_begin(struct vgpu_call *call, CUdevice device)
 {
 	lock_primary(call, device);
-	take_context(call, known(device) ? primary.context[device] : NULL);
+	take_context(call, primary_of(device));
 }
 
 void vgpu_primary_reset_end(struct vgpu_call *call, CUresult r)
 {
+	if (r == CUDA_SUCCESS && known(call->device))
+		primary.context[call->device] = NULL;
 	unlock_primary(call);
 	end_context(call, r == CUDA_SUCCESS);
 }
@@ -268,24 +313,17 @@ void vgpu_primary_release_begin(struct vgpu_call *call, CUdevice device)
 	lock_primary(call, device);
 	/* Other threads may well use it until the last release. */
 	call->last = known(device) && primary.retained[device] <= 1;
-	call->context = known(device) ? primary.context[device] : NULL;
+	call->context = primary_of(device);
 	take_context(call, call->last ? call->context : NULL);
 }
 
 void vgpu_primary_release_end(struct vgpu_call *call, CUresult r, CUdevice device)
 {
-	unsigned int flags = 0;
-	int active = 1;
 	bool gone;
 
 	if (r == CUDA_SUCCESS && known(device) && primary.retained[device] > 0)
 		primary.retained[device]--;
-	/* It may have been retained by a way that no hook sees: the driver knows. */
-	gone = r == CUDA_SUCCESS && VGPU_REAL(cuDevicePrimaryCtxGetState)(device, &flags, &active) == CUDA_SUCCESS && !active;
-	if (gone && !call->last && call->context) {
-		call->taken = vgpu_streams_take_context(call->context);
-		call->charges = vgpu_charges_take_context(call->context);
-	}
+	gone = r == CUDA_SUCCESS && primary_gone(call, device);
 	unlock_primary(call);
 	end_context(call, gone);
 }

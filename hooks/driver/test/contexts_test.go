@@ -5,6 +5,8 @@ package driver_test
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/vgpu-shim/vgpu/vgpu/wire"
 )
 
 // startBound starts a program of testdata/bound on two simulated GPUs, with turns that are
@@ -28,6 +30,29 @@ func startBound(t *testing.T, a *arbiter, name string, args ...string) (*program
 	c := a.client()
 	p.GoOn()
 	return p, c
+}
+
+// A call that ends something of a context neither waits for work of the rest, nor takes it
+// for complete. The program lets it go only when it is told to.
+func inFlightAfter(t *testing.T, what string) {
+	t.Helper()
+	t.Parallel()
+	p, c := startBound(t, newArbiter(t), "green", what)
+	p.Expect("ready")
+	if !c.revoke() {
+		t.Fatal("work in flight counts as complete")
+	}
+	c.until("the library's thread looked", func() bool { return c.page.Completions().Load() > 0 || c.state() != "DRAINING" })
+	c.is("DRAINING")
+	p.GoOn()
+	c.expect(wire.Drained)
+	p.Expect("ready")
+	p.GoOn()
+	p.Done()
+}
+
+func TestResetOfAPrimaryContextThatAGreenOneHeld(t *testing.T) {
+	inFlightAfter(t, "reset")
 }
 
 // A library has modules in contexts that are not current when it goes.
