@@ -28,6 +28,11 @@ void vgpu_fence_share(void)
 	pthread_rwlock_rdlock(&fence);
 }
 
+void vgpu_fence_hold(void)
+{
+	pthread_rwlock_wrlock(&fence);
+}
+
 void vgpu_fence_release(void)
 {
 	pthread_rwlock_unlock(&fence);
@@ -78,6 +83,7 @@ bool vgpu_over(CUresult r)
 	case CUDA_ERROR_OUT_OF_MEMORY:
 	case CUDA_ERROR_NOT_SUPPORTED:
 	case CUDA_ERROR_NOT_PERMITTED:
+	case CUDA_ERROR_STREAM_DETACHED: /* its green context is gone; what runs there runs on */
 		return false;
 	default:
 		return true;
@@ -250,6 +256,15 @@ void vgpu_probe_unnamed_streams(void)
 	vgpu_streams_each(probe_unnamed, NULL);
 }
 
+/* One event at a time: one that is recorded anew before it is over would not tell
+ * how far the stream has got. The fence keeps captures from beginning. */
+static void ask_unnamed(struct vgpu_stream *s, uint64_t number, uint64_t covers)
+{
+	if (covers <= atomic_load_explicit(&s->completed, memory_order_relaxed) &&
+	    atomic_load_explicit(&vgpu_captures, memory_order_acquire) == 0)
+		probe_context(s, number);
+}
+
 /* Asks the driver about one stream; the fence is held exclusively. */
 static void ask(struct vgpu_stream *s)
 {
@@ -277,12 +292,7 @@ static void ask(struct vgpu_stream *s)
 	if (covers == number || !vgpu_stream_busy(s))
 		goto out;
 	if (orphan || handle == CU_STREAM_PER_THREAD) {
-		/* One event at a time: one that is recorded anew before it is
-		 * over would not tell how far the stream has got. The fence keeps
-		 * captures from beginning. */
-		if (covers <= atomic_load_explicit(&s->completed, memory_order_relaxed) &&
-		    atomic_load_explicit(&vgpu_captures, memory_order_acquire) == 0)
-			probe_context(s, number);
+		ask_unnamed(s, number, covers);
 		goto out;
 	}
 	captures = atomic_load_explicit(&vgpu_captures, memory_order_acquire);
@@ -292,7 +302,10 @@ static void ask(struct vgpu_stream *s)
 		if (VGPU_REAL(cuStreamIsCapturing)(handle, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)
 			goto out;
 	}
-	if (vgpu_over(VGPU_REAL(cuStreamQuery)(handle)))
+	r = VGPU_REAL(cuStreamQuery)(handle);
+	if (r == CUDA_ERROR_STREAM_DETACHED)
+		ask_unnamed(s, number, covers); /* it can not be asked any more */
+	else if (vgpu_over(r))
 		vgpu_stream_done(s, number);
 out:
 	vgpu_own_end(&own);

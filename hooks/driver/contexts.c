@@ -183,44 +183,6 @@ void vgpu_context_detach_end(struct vgpu_call *call, CUresult r, CUcontext conte
 	end_context(call, r == CUDA_SUCCESS && call->last);
 }
 
-/* Its end neither waits for work nor destroys streams, but afterwards nobody can
- * ask about them. Not within the fence, as it may be long; not beside a capture,
- * which a wait for a whole context may break. */
-static void wait_for_green(CUcontext context)
-{
-	struct vgpu_call wait = { 0 };
-	struct vgpu_own own;
-	CUresult r;
-
-	if (atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0)
-		return;
-	vgpu_sync_context_begin(&wait, context);
-	r = CUDA_ERROR_NOT_READY;
-	if (wait.n > 0) {
-		r = vgpu_own_begin(&own, context);
-		if (r == CUDA_SUCCESS)
-			r = VGPU_REAL(cuCtxSynchronize)();
-		vgpu_own_end(&own);
-	}
-	vgpu_sync_context_end(&wait, r);
-}
-
-void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green)
-{
-	CUcontext context = NULL;
-
-	vgpu_thread.nested++;
-	if (!green || VGPU_REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS)
-		context = NULL;
-	vgpu_thread.nested--;
-	if (context)
-		wait_for_green(context);
-	vgpu_context_destroy_begin(call, context);
-	/* Its memory is the primary context's. */
-	vgpu_charge_taken(call->charges, false);
-	call->charges = NULL;
-}
-
 static bool known(CUdevice device)
 {
 	return device >= 0 && device < DEVICES;
@@ -326,4 +288,124 @@ void vgpu_primary_release_end(struct vgpu_call *call, CUresult r, CUdevice devic
 	gone = r == CUDA_SUCCESS && primary_gone(call, device);
 	unlock_primary(call);
 	end_context(call, gone);
+}
+
+static CUdevice device_of(CUcontext context)
+{
+	struct vgpu_own own;
+	CUdevice device = -1;
+
+	if (vgpu_own_begin(&own, context) != CUDA_SUCCESS || VGPU_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS)
+		device = -1;
+	vgpu_own_end(&own);
+	return device;
+}
+
+static bool may_ask(struct vgpu_stream *s, struct vgpu_call *call)
+{
+	return vgpu_stream_of_green(s, call->green) && vgpu_stream_busy(s) &&
+	       !(atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0 &&
+		 vgpu_is_captured(atomic_load_explicit(&s->handle, memory_order_relaxed)));
+}
+
+/* What is in flight on a green context's streams, before they are detached from it:
+ * nothing but events can be asked about them then. What stands before a capture has
+ * a probe already. */
+static bool watch_detached(struct vgpu_stream *s, void *call)
+{
+	if (may_ask(s, call))
+		vgpu_probe(s, atomic_load_explicit(&s->handle, memory_order_relaxed));
+	return true;
+}
+
+/* Where that could not be done, as in cuStreamDestroy. */
+static bool wait_unwatched(struct vgpu_stream *s, void *arg)
+{
+	struct vgpu_call *call = arg;
+
+	if (may_ask(s, call) &&
+	    (call->own || atomic_load_explicit(&s->probe_covers, memory_order_acquire) < vgpu_stream_submitted(s)))
+		vgpu_wait_for(s, atomic_load_explicit(&s->handle, memory_order_relaxed));
+	return true;
+}
+
+/* A context of its own takes its streams' events along, for all that is known: then
+ * their work is waited for, but not what a wait for a whole context may break. */
+static void wait_for_green(CUcontext context)
+{
+	struct vgpu_call wait = { 0 };
+	struct vgpu_own own;
+	CUresult r;
+
+	if (atomic_load_explicit(&vgpu_captures, memory_order_acquire) > 0)
+		return;
+	vgpu_sync_context_begin(&wait, context);
+	r = CUDA_ERROR_NOT_READY;
+	if (wait.n > 0) {
+		r = vgpu_own_begin(&own, context);
+		if (r == CUDA_SUCCESS)
+			r = VGPU_REAL(cuCtxSynchronize)();
+		vgpu_own_end(&own);
+	}
+	vgpu_sync_context_end(&wait, r);
+}
+
+void vgpu_green_made(struct vgpu_call *call, CUresult r, CUdevice device)
+{
+	if (r == CUDA_SUCCESS)
+		vgpu_streams_ask_green();
+	vgpu_context_made(call, r, device);
+}
+
+/*
+ * A driver may convert a green context into a handle of its own or into the primary
+ * context, which others use too. In both its end detaches its streams: they and what
+ * runs there stay, and only cuStreamDestroy takes them any more. It may be the last
+ * that held the primary context.
+ */
+void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green)
+{
+	CUcontext context = NULL;
+
+	vgpu_thread.nested++;
+	if (!green || VGPU_REAL(cuCtxFromGreenCtx)(&context, green) != CUDA_SUCCESS)
+		context = NULL;
+	lock_primary(call, context ? device_of(context) : -1);
+	call->context = primary_of(call->device);
+	unlock_primary(call); /* what follows may be long */
+	call->own = context && context != call->context;
+	call->green = green;
+	if (call->own) {
+		wait_for_green(context);
+	} else if (green) {
+		/* Nobody destroys one of the streams meanwhile. */
+		vgpu_fence_hold();
+		vgpu_streams_each(watch_detached, call);
+		vgpu_fence_release();
+	}
+	if (green)
+		vgpu_streams_each(wait_unwatched, call);
+	lock_primary(call, call->device);
+	vgpu_fence_share();
+	call->last = known(call->device) && primary.retained[call->device] == 0;
+	vgpu_capture_lock();
+	call->detached = green ? vgpu_streams_take_green(green, call->own ? context : NULL) : NULL;
+	vgpu_capture_unlock();
+	take_records(call, call->last ? call->context : NULL);
+}
+
+void vgpu_green_destroy_end(struct vgpu_call *call, CUresult r)
+{
+	bool gone = r == CUDA_SUCCESS && primary_gone(call, call->device);
+
+	unlock_primary(call);
+	if (r == CUDA_SUCCESS)
+		vgpu_streams_gone(call->detached, gone || call->own);
+	else
+		vgpu_streams_put_back(call->detached);
+	if (r == CUDA_SUCCESS && !gone)
+		vgpu_driver_changed(call->device);
+	end_context(call, gone);
+	if (!gone)
+		vgpu_notify();
 }

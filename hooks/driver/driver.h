@@ -200,6 +200,7 @@ struct vgpu_stream {
 	_Alignas(64) _Atomic uint64_t others;
 	_Atomic uint64_t others_mark;
 	_Atomic(CUcontext) context;
+	_Atomic(CUgreenCtx) green; /* of which it is a stream, or NULL */
 	/* All work up to this number is complete. */
 	_Atomic uint64_t completed;
 	/* An event of ours behind all work up to probe_covers. */
@@ -296,6 +297,11 @@ struct vgpu_stream *vgpu_stream_get(CUstream handle);
  */
 struct vgpu_stream *vgpu_streams_take(CUstream handle);
 struct vgpu_stream *vgpu_streams_take_context(CUcontext context);
+/* ... of a green context; context is its own one, or NULL. */
+struct vgpu_stream *vgpu_streams_take_green(CUgreenCtx green, CUcontext context);
+bool vgpu_stream_of_green(struct vgpu_stream *s, CUgreenCtx green);
+/* There are green contexts: of each new stream it is asked in which it is. */
+void vgpu_streams_ask_green(void);
 /* The driver did it; complete: and ended all work with it. */
 void vgpu_streams_gone(struct vgpu_stream *taken, bool complete);
 /* The driver did not. */
@@ -345,6 +351,8 @@ void vgpu_wait_for(struct vgpu_stream *s, CUstream handle);
 /* The fence between the library's thread (exclusive, never waits) and calls
  * that take away what it looks at (shared: they do not wait for each other). */
 void vgpu_fence_share(void);
+/* Exclusive, for an application's thread; nothing long is done within it. */
+void vgpu_fence_hold(void);
 void vgpu_fence_release(void);
 
 bool vgpu_in_flight(void *arg);
@@ -402,7 +410,9 @@ struct vgpu_call {
 	bool waits;                /* the call returns after its work */
 	bool fenced;
 	bool last;                 /* it destroys, and does not only lower a count */
-	struct vgpu_stream *taken;
+	CUgreenCtx green;
+	bool own;                  /* a green context whose CUcontext is not the primary one */
+	struct vgpu_stream *taken, *detached;
 	struct vgpu_charge *charges; /* of a context that is ended (memory.h) */
 	/* Of a whole context: what each busy stream had, before the call. */
 	unsigned n, room;
@@ -506,7 +516,9 @@ void vgpu_context_attach_begin(struct vgpu_call *call);
 void vgpu_context_attach_end(struct vgpu_call *call, CUresult r, CUcontext *context);
 void vgpu_context_detach_begin(struct vgpu_call *call, CUcontext context);
 void vgpu_context_detach_end(struct vgpu_call *call, CUresult r, CUcontext context);
+void vgpu_green_made(struct vgpu_call *call, CUresult r, CUdevice device);
 void vgpu_green_destroy_begin(struct vgpu_call *call, CUgreenCtx green);
+void vgpu_green_destroy_end(struct vgpu_call *call, CUresult r);
 void vgpu_primary_retain_end(struct vgpu_call *call, CUresult r, CUcontext *context, CUdevice device);
 void vgpu_primary_retain_begin(struct vgpu_call *call, CUdevice device);
 void vgpu_primary_reset_begin(struct vgpu_call *call, CUdevice device);

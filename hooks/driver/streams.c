@@ -27,6 +27,7 @@ static struct {
 	atomic_bool lost;
 	pthread_key_t thread_key;
 	bool has_thread_key;
+	atomic_bool ask_green;
 } table = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static unsigned hash(const struct vgpu_stream_key *k)
@@ -220,6 +221,7 @@ struct vgpu_stream *vgpu_stream_get(CUstream handle)
 {
 	struct vgpu_stream_key k;
 	struct vgpu_stream *s;
+	CUgreenCtx green = NULL;
 	CUcontext context;
 
 	if (!key_of(handle, &k))
@@ -228,6 +230,9 @@ struct vgpu_stream *vgpu_stream_get(CUstream handle)
 	if (s)
 		return s;
 	context = k.context;
+	if (!context && atomic_load_explicit(&table.ask_green, memory_order_relaxed) &&
+	    VGPU_REAL(cuStreamGetGreenCtx)(handle, &green) != CUDA_SUCCESS)
+		green = NULL;
 	if (!context && VGPU_REAL(cuStreamGetCtx)(handle, &context) != CUDA_SUCCESS &&
 	    VGPU_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS)
 		context = NULL;
@@ -236,6 +241,7 @@ struct vgpu_stream *vgpu_stream_get(CUstream handle)
 	s = lookup_locked(&k);
 	if (!s && (s = unused_locked(vgpu_thread_number()))) {
 		atomic_store_explicit(&s->context, context, memory_order_relaxed);
+		atomic_store_explicit(&s->green, green, memory_order_relaxed);
 		atomic_store_explicit(&s->probe_covers, 0, memory_order_relaxed);
 		atomic_store_explicit(&s->unprobed, false, memory_order_relaxed);
 		atomic_store_explicit(&s->capturing, false, memory_order_relaxed);
@@ -279,7 +285,8 @@ struct vgpu_stream *vgpu_streams_take(CUstream handle)
 	return s;
 }
 
-struct vgpu_stream *vgpu_streams_take_context(CUcontext context)
+/* Those in a context, or if it is not NULL of a green one. */
+static struct vgpu_stream *take_all(CUcontext context, CUgreenCtx green)
 {
 	struct vgpu_stream *list = NULL;
 
@@ -290,13 +297,37 @@ struct vgpu_stream *vgpu_streams_take_context(CUcontext context)
 			struct vgpu_stream *s = &c->records[i];
 			int state = atomic_load_explicit(&s->state, memory_order_relaxed);
 
-			if ((state == VGPU_STREAM_LIVE || state == VGPU_STREAM_ORPHAN) &&
-			    atomic_load_explicit(&s->context, memory_order_relaxed) == context)
+			if (state != VGPU_STREAM_LIVE && state != VGPU_STREAM_ORPHAN)
+				continue;
+			if ((context && atomic_load_explicit(&s->context, memory_order_relaxed) == context) ||
+			    (green && vgpu_stream_of_green(s, green)))
 				list = take_locked(s, list);
 		}
 	}
 	pthread_mutex_unlock(&table.lock);
 	return list;
+}
+
+struct vgpu_stream *vgpu_streams_take_context(CUcontext context)
+{
+	return take_all(context, NULL);
+}
+
+struct vgpu_stream *vgpu_streams_take_green(CUgreenCtx green, CUcontext context)
+{
+	return take_all(context, green);
+}
+
+bool vgpu_stream_of_green(struct vgpu_stream *s, CUgreenCtx green)
+{
+	return atomic_load_explicit(&s->state, memory_order_acquire) == VGPU_STREAM_LIVE &&
+	       atomic_load_explicit(&s->green, memory_order_relaxed) == green;
+}
+
+void vgpu_streams_ask_green(void)
+{
+	/* Relaxed: whoever is told of the green context's streams is told of it after this. */
+	atomic_store_explicit(&table.ask_green, true, memory_order_relaxed);
 }
 
 void vgpu_streams_gone(struct vgpu_stream *taken, bool complete)

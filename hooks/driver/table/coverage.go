@@ -41,7 +41,7 @@ var handling = []struct{ function, text string }{
 	{"vgpu_stream_wait_begin", "kept apart from the library's own look at a stream that may start to capture"},
 	{"vgpu_capture_", "what was in flight before stays watched"},
 	{"vgpu_context_", "counts what holds the context, and ends its records with it"},
-	{"vgpu_green_destroy_begin", "as cuCtxDestroy for the context that stands for it"},
+	{"vgpu_green_destroy_begin", "work left on its streams stays watched; ends the records of the primary context, if it held that last"},
 	{"vgpu_primary_", "counts what holds the context, and ends its records with it"},
 	{"if (vgpu_graph_memory_full())", "gated; memory of its nodes is charged by the graph pool's growth"},
 	{"vgpu_mem_alloc_async", "charged by its pool's growth"},

@@ -78,7 +78,7 @@ var special = []hook{
 		workEnd+"\n\tvgpu_graph_memory_launched();"),
 	// ... and what makes the driver itself use more, or less.
 	around("cuCtxCreate", "vgpu_nested_begin(&call);", "vgpu_context_made(&call, r, $last);"),
-	around("cuGreenCtxCreate", "vgpu_nested_begin(&call);", "vgpu_context_made(&call, r, $2);"),
+	around("cuGreenCtxCreate", "vgpu_nested_begin(&call);", "vgpu_green_made(&call, r, $2);"),
 	around("cuModuleLoad|cuModuleLoadData|cuModuleLoadDataEx|cuModuleLoadFatBinary|cuModuleUnload",
 		"vgpu_nested_begin(&call);", "vgpu_module_changed(&call, r);"),
 	around("cuLibraryLoadData|cuLibraryLoadFromFile|cuLibraryUnload", "vgpu_nested_begin(&call);", "vgpu_library_changed(&call, r);"),
@@ -118,7 +118,7 @@ var special = []hook{
 	around("cuStreamBeginCapture.*|cuStreamBeginRecapture.*", "vgpu_capture_begin_begin(&call, $0, $d);", "vgpu_capture_begin_end(&call, r);"),
 	around("cuStreamEndCapture.*", "vgpu_capture_end_begin(&call, $0, $d);", "vgpu_capture_end_end(&call, r);"),
 	around("cuCtxDestroy", "vgpu_context_destroy_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
-	around("cuGreenCtxDestroy", "vgpu_green_destroy_begin(&call, $0);", "vgpu_context_destroy_end(&call, r);"),
+	around("cuGreenCtxDestroy", "vgpu_green_destroy_begin(&call, $0);", "vgpu_green_destroy_end(&call, r);"),
 	around("cuCtxAttach", "vgpu_context_attach_begin(&call);", "vgpu_context_attach_end(&call, r, $0);"),
 	around("cuCtxDetach", "vgpu_context_detach_begin(&call, $0);", "vgpu_context_detach_end(&call, r, $0);"),
 	around("cuDevicePrimaryCtxRetain", "vgpu_primary_retain_begin(&call, $1);", "vgpu_primary_retain_end(&call, r, $0, $1);"),

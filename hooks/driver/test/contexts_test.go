@@ -51,6 +51,12 @@ func inFlightAfter(t *testing.T, what string) {
 	p.Done()
 }
 
+func TestEndOfAGreenContextLeavesWorkInFlight(t *testing.T) {
+	for _, what := range []string{"others", "beside-capture", "own", "last"} {
+		t.Run(what, func(t *testing.T) { inFlightAfter(t, what) })
+	}
+}
+
 func TestResetOfAPrimaryContextThatAGreenOneHeld(t *testing.T) {
 	inFlightAfter(t, "reset")
 }
