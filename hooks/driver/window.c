@@ -70,6 +70,19 @@ _Atomic unsigned vgpu_full;
  * new. Relaxed: a guess. */
 static _Alignas(64) _Atomic uint64_t typical_ns; /* not beside vgpu_full, which each launch reads */
 
+struct bound {
+	uint64_t ns;               /* of work in flight; 0: no bound */
+	bool budget;               /* it is what a drain may take, as somebody waits */
+};
+
+static struct bound bound_now(void)
+{
+	struct bound b;
+
+	b.ns = (uint64_t)vgpu_gate_bound_us(&b.budget) * 1000;
+	return b;
+}
+
 static uint64_t now_ns(void)
 {
 	struct timespec ts;
@@ -238,12 +251,12 @@ static uint64_t pieces(const struct vgpu_window *w, uint64_t bound_ns)
 }
 
 /* Submissions from mark to mark. */
-static uint64_t window(const struct vgpu_window *w, uint64_t n, uint64_t bound_ns)
+static uint64_t window(const struct vgpu_window *w, uint64_t n, struct bound b)
 {
 	if (w->unit_ns || n < PIECES_UNKNOWN || w->n > 1)
 		return most(n / QUARTER, 1);
 	/* The second follows at once: when both are over a piece was measured. */
-	return w->n == 0 && bound_ns > VGPU_DRAIN_US * 1000ull ? FIRST_MARK : 1;
+	return w->n == 0 && !b.budget ? FIRST_MARK : 1;
 }
 
 static uint64_t in_flight(struct vgpu_stream *s)
@@ -256,23 +269,23 @@ static uint64_t in_flight(struct vgpu_stream *s)
 
 /* While somebody waits: when another piece may be queued behind the one that runs, if
  * two of them exceed the bound. 0: at any time. */
-static uint64_t second_ns(const struct vgpu_window *w, uint64_t bound_ns)
+static uint64_t second_ns(const struct vgpu_window *w, struct bound b)
 {
 	uint64_t ns = w->least_ns, lead = most(ns / QUARTER, LEAD_MIN_NS);
 
-	if (bound_ns == 0 || bound_ns > VGPU_DRAIN_US * 1000ull || w->stalls + w->together > 0 || ns <= lead ||
-	    ns * PIECES_MIN <= bound_ns - bound_ns / QUARTER)
+	if (!b.budget || w->stalls + w->together > 0 || ns <= lead ||
+	    ns * PIECES_MIN <= b.ns - b.ns / QUARTER)
 		return 0;
 	return w->moved_ns + least(ns - lead, ALONE_MAX_NS);
 }
 
 /* Is the stream full? At least one window is queued before the one that runs is
  * over, however long they are: the GPU does not wait for the process. */
-static bool see_full(struct vgpu_stream *s, uint64_t bound_ns)
+static bool see_full(struct vgpu_stream *s, struct bound b)
 {
 	struct vgpu_window *w = &s->window;
-	uint64_t limit = pieces(w, bound_ns) << w->stalls;
-	uint64_t second = second_ns(w, bound_ns);
+	uint64_t limit = pieces(w, b.ns) << w->stalls;
+	uint64_t second = second_ns(w, b);
 	bool full;
 
 	w->alone = second && now_ns() < second;
@@ -321,7 +334,7 @@ static void put_mark(struct vgpu_stream *s, CUstream handle, uint64_t number)
 void vgpu_window_mark(struct vgpu_stream *s, CUstream handle)
 {
 	struct vgpu_window *w = &s->window;
-	uint64_t bound_ns = (uint64_t)vgpu_gate_bound_us() * 1000;
+	struct bound b = bound_now();
 	uint64_t own, others, submitted, base, n, size, next;
 
 	/* Another thread looks: it also says when it is time again. It may take
@@ -337,16 +350,16 @@ void vgpu_window_mark(struct vgpu_stream *s, CUstream handle)
 	others = atomic_load_explicit(&s->others, memory_order_acquire);
 	own = atomic_load_explicit(&s->own, memory_order_acquire);
 	submitted = own + others;
-	n = pieces(w, bound_ns);
-	size = window(w, n, bound_ns);
+	n = pieces(w, b.ns);
+	size = window(w, n, b);
 	base = most(w->n > 0 ? at(w, w->n - 1)->number : 0, least(w->completed, submitted));
 	/* One place is kept for the mark that was over last. */
-	if (bound_ns > 0 && submitted - base >= size && w->n < VGPU_WINDOW_MARKS - 1) {
+	if (b.ns > 0 && submitted - base >= size && w->n < VGPU_WINDOW_MARKS - 1) {
 		put_mark(s, handle, submitted);
 		base = submitted;
 	}
 	next = submitted - base < size ? size - (submitted - base) : size;
-	if (!see_full(s, bound_ns) && in_flight(s) < n)
+	if (!see_full(s, b) && in_flight(s) < n)
 		next = least(next, n - in_flight(s));
 	atomic_store_explicit(&s->own_mark, own + next, memory_order_relaxed);
 	atomic_store_explicit(&s->others_mark, others + next, memory_order_relaxed);
@@ -372,7 +385,7 @@ static uint64_t patience_ns(struct vgpu_window *w, uint64_t bound_ns)
 }
 
 /* Whether a thread that has waited since began waits on. */
-static bool still_full_masked(struct vgpu_stream *s, uint64_t began, uint64_t bound_ns)
+static bool still_full_masked(struct vgpu_stream *s, uint64_t began, struct bound b)
 {
 	struct vgpu_window *w = &s->window;
 	uint64_t now = now_ns();
@@ -389,18 +402,18 @@ static bool still_full_masked(struct vgpu_stream *s, uint64_t began, uint64_t bo
 		w->together = DRY;
 	/* Whoever comes first doubles the room; the others see it and wait anew. */
 	now = now_ns();
-	if (now - most(w->moved_ns, began) > patience_ns(w, bound_ns) && w->stalls < STALLS_MAX) {
+	if (now - most(w->moved_ns, began) > patience_ns(w, b.ns) && w->stalls < STALLS_MAX) {
 		w->stalls++;
 		w->moved_ns = now;
 	}
-	full = see_full(s, bound_ns);
+	full = see_full(s, b);
 	give(w);
 	return full;
 }
 
 /* A signal handler that submits must not find its thread in the driver, or with
  * the window taken, only because it was held. */
-static bool still_full(struct vgpu_stream *s, uint64_t began, uint64_t bound_ns)
+static bool still_full(struct vgpu_stream *s, uint64_t began, struct bound b)
 {
 	sigset_t all, old;
 	bool full;
@@ -409,7 +422,7 @@ static bool still_full(struct vgpu_stream *s, uint64_t began, uint64_t bound_ns)
 		return false;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	full = still_full_masked(s, began, bound_ns);
+	full = still_full_masked(s, began, b);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return full;
 }
@@ -425,8 +438,9 @@ static void pause_ns(uint64_t ns)
 void vgpu_window_wait(CUstream handle)
 {
 	struct vgpu_thread *t = &vgpu_thread;
-	uint64_t began, bound_ns, pause = PAUSE_MIN_NS;
+	uint64_t began, pause = PAUSE_MIN_NS;
 	struct vgpu_stream *s;
+	struct bound b;
 
 	if (t->held)
 		return; /* a signal handler of a thread that waits: it may be what all waits for */
@@ -436,12 +450,12 @@ void vgpu_window_wait(CUstream handle)
 	t->held = true;
 	began = now_ns();
 	while (atomic_load_explicit(&vgpu_active, memory_order_relaxed)) {
-		bound_ns = (uint64_t)vgpu_gate_bound_us() * 1000;
-		if (!still_full(s, began, bound_ns))
+		b = bound_now();
+		if (!still_full(s, began, b))
 			break;
 		vgpu_gate_comes(now_ns() + pause + COMES_NS);
 		pause_ns(pause);
-		pause = most(least(2 * pause, least(bound_ns / PAUSES, PAUSE_MAX_NS)), PAUSE_MIN_NS);
+		pause = most(least(2 * pause, least(b.ns / PAUSES, PAUSE_MAX_NS)), PAUSE_MIN_NS);
 	}
 	vgpu_gate_comes(0);
 	t->held = false;

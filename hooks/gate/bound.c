@@ -11,14 +11,16 @@ static uint32_t or_default(uint32_t *field, uint32_t otherwise)
 	return us ? us : otherwise;
 }
 
-uint32_t vgpu_gate_bound_us(void)
+uint32_t vgpu_gate_bound_us(bool *budget)
 {
 	struct vgpu_page *page = vgpu_gate.page;
 
+	*budget = false;
 	if (!page)
 		return 0;
-	if (__atomic_load_n(&page->wanted, __ATOMIC_RELAXED) ||
-	    now_ns() < __atomic_load_n(&page->expected_ns, __ATOMIC_RELAXED))
+	*budget = __atomic_load_n(&page->wanted, __ATOMIC_RELAXED) ||
+		  now_ns() < __atomic_load_n(&page->expected_ns, __ATOMIC_RELAXED);
+	if (*budget)
 		return or_default(&page->drain_us, VGPU_DRAIN_US);
 	return or_default(&page->queue_us, VGPU_QUEUE_US);
 }

@@ -70,8 +70,9 @@ int vgpu_gate_bind(uint8_t (*uuid)[16], int max, struct vgpu_gate_error *err);
 void vgpu_gate_complete(void);
 
 /* How much work may be in flight now, in microseconds of it; 0: there is no gate,
- * and no bound. Cheap; it changes at any time. */
-uint32_t vgpu_gate_bound_us(void);
+ * and no bound. Whether that is what a drain may take, since somebody waits or is
+ * expected. Cheap; both change at any time. */
+uint32_t vgpu_gate_bound_us(bool *budget);
 
 /* A thread that waits for the bound is about to submit, before until_ns of
  * CLOCK_MONOTONIC: so long the turn does not become idle. 0: it waits no more. */

@@ -162,7 +162,8 @@ uint64_t vgpu_queue_submitted(struct vgpu_queue *q)
 
 static uint64_t bound_of(const struct vgpu_queue *q)
 {
-	uint64_t bound_ns = (uint64_t)vgpu_gate_bound_us() * 750; /* three quarters: for the time to see an end */
+	bool budget;
+	uint64_t bound_ns = (uint64_t)vgpu_gate_bound_us(&budget) * 750; /* three quarters: for the time to see an end */
 	uint64_t n = q->unit_ns ? bound_ns / q->unit_ns : FIRST;
 
 	n = n < LEAST ? LEAST : n;

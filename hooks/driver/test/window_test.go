@@ -219,8 +219,23 @@ func TestBoundFollowsTheLengthOfWork(t *testing.T) {
 // While somebody waits that holds for a program, too, that waits for ever so few pieces
 // which are long; but for the first of them, as nobody knows yet what they take.
 func TestFewLongPiecesAreBounded(t *testing.T) {
-	ops := named(ranBounded(t, func(c *client) { c.want(1) }, "syncs_often", "20", "10", "4000"), "cuLaunchKernel")
-	isBounded(t, ops, 10, 2)
+	for _, us := range budgets {
+		t.Run(strconv.Itoa(int(us)), func(t *testing.T) {
+			ops := named(ranBounded(t, wantedWithin(us), "syncs_often", "20", "10", "4000"), "cuLaunchKernel")
+			isBounded(t, ops, 10, 2)
+		})
+	}
+}
+
+// budgets are drain budgets, in microseconds: the default one, and a longer one.
+var budgets = []uint32{0, 3000}
+
+// wantedWithin says that somebody else waits, and what a drain may take then.
+func wantedWithin(us uint32) func(*client) {
+	return func(c *client) {
+		c.page.DrainUS().Store(us)
+		c.want(1)
+	}
 }
 
 // early is how many of ops, each of which takes us microseconds, came when the one before
@@ -239,12 +254,16 @@ func early(ops []operation, us int64) (n int) {
 // are enough: on a busy machine, where threads wake up late, they come at once (see below).
 func TestALongPieceIsQueuedShortlyBeforeItsTurn(t *testing.T) {
 	const first = 100 // until it is known what a piece takes, and the many of before are over
-	ops := named(ranBounded(t, func(c *client) { c.want(1) }, "queue", "stream", "400", "4000"), "cuLaunchKernel:spin_us")
-	after := ops[first:]
-	n := early(after, 4000)
-	t.Logf("%d of %d pieces were queued behind one that had just begun", n, len(after))
-	if n > len(after)-10 {
-		t.Errorf("all but %d of %d pieces were", len(after)-n, len(after))
+	for _, us := range budgets {
+		t.Run(strconv.Itoa(int(us)), func(t *testing.T) {
+			ops := named(ranBounded(t, wantedWithin(us), "queue", "stream", "400", "4000"), "cuLaunchKernel:spin_us")
+			after := ops[first:]
+			n := early(after, 4000)
+			t.Logf("%d of %d pieces were queued behind one that had just begun", n, len(after))
+			if n > len(after)-10 {
+				t.Errorf("all but %d of %d pieces were", len(after)-n, len(after))
+			}
+		})
 	}
 }
 
@@ -260,12 +279,19 @@ func TestPiecesAreQueuedAtOnceWhereTheGPURanDry(t *testing.T) {
 }
 
 func TestNoMarkInAProgramThatSynchronisesOften(t *testing.T) {
-	ops := ranBounded(t, expecting(1), "syncs_often", "100", "15", "10") // nobody since long ago
-	if n := len(named(ops, "cuEventRecord")); n != 0 {
-		t.Errorf("%d events were recorded, want none", n)
-	}
-	if n := len(named(ops, "cuLaunchKernel")); n != 1500 {
-		t.Errorf("%d launches, want 1500", n)
+	for _, us := range []uint32{0, 2000} { // the bound by default, and one that is as short as the drain budget
+		t.Run(strconv.Itoa(int(us)), func(t *testing.T) {
+			ops := ranBounded(t, func(c *client) {
+				c.page.QueueUS().Store(us)
+				expecting(1)(c) // nobody since long ago
+			}, "syncs_often", "100", "15", "10")
+			if n := len(named(ops, "cuEventRecord")); n != 0 {
+				t.Errorf("%d events were recorded, want none", n)
+			}
+			if n := len(named(ops, "cuLaunchKernel")); n != 1500 {
+				t.Errorf("%d launches, want 1500", n)
+			}
+		})
 	}
 }
 
